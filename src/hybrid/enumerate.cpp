@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -226,17 +227,22 @@ std::vector<PlanEnumeration::Trial> PlanEnumeration::next_round() {
     if (expected < last || hoped < least * (1 - kGain)) hopes.push_back({hoped, i});
   }
   std::stable_sort(hopes.begin(), hopes.end(), [](const Hope& a, const Hope& b) { return a.expected < b.expected; });
-  const std::int64_t most = options_.budget.evaluations;
+  const std::int64_t most = most_simulations();
   std::vector<Trial> round;
   for (const Hope& hope : hopes) {
-    if (round.size() == kRound ||
-        (most > 0 && outcome_.counts.simulated + static_cast<std::int64_t>(round.size()) >= most))
-      break;
+    if (round.size() == kRound || outcome_.counts.simulated + static_cast<std::int64_t>(round.size()) >= most) break;
     candidates_[hope.candidate].done = true;
     Trial trial = trial_of(candidates_[hope.candidate].plan);
     if (!tried(trial)) round.push_back(std::move(trial));
   }
   return round;
+}
+
+std::int64_t PlanEnumeration::most_simulations() const {
+  constexpr std::int64_t kMany = 16384, kLeast = 6;
+  if (options_.budget.evaluations > 0) return options_.budget.evaluations;
+  if (problem_.devices <= kMany) return std::numeric_limits<std::int64_t>::max();
+  return std::max(kLeast, kSimulations * kMany / problem_.devices);
 }
 
 std::int64_t PlanEnumeration::most_neighbours() const {
@@ -261,7 +267,9 @@ void PlanEnumeration::improve() {
     }
     add_composed(composable);
     simulate_promising();
-    for (std::size_t from = 0; from < others.size() && left > 0 && go_on(); from += kRound, left -= kRound)
+    for (std::size_t from = 0;
+         from < others.size() && left > 0 && outcome_.counts.simulated < most_simulations() && go_on();
+         from += kRound, left -= kRound)
       simulate({others.begin() + static_cast<std::ptrdiff_t>(from),
                 others.begin() + static_cast<std::ptrdiff_t>(std::min(others.size(), from + kRound))});
   }

@@ -168,6 +168,9 @@ class PlanEnumeration {
 
   std::vector<Trial> next_round();
 
+  // Of the candidates, the budget's, or as many as it takes; a simulation of tens of thousands of devices takes seconds.
+  std::int64_t most_simulations() const;
+
   // Pricing is linear in devices, so thousands of them get fewer simulations of plans that cannot be composed.
   std::int64_t most_neighbours() const;
 

@@ -1,25 +1,19 @@
 #include "price/folding.h"
 
-#include <algorithm>
 #include <numeric>
+#include <span>
+
+#include "price/refinement.h"
 
 namespace weft {
 namespace {
 
 constexpr std::uint32_t kAmple = ~0u;
 
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return mix(mix(a) ^ b); }
-
-// Renumbers colours from 0 in the order of their first member; returns their number.
-std::uint32_t renumber(const std::vector<std::uint64_t>& colours, std::vector<std::uint32_t>& classes) {
+// Numbers colours from 0 in the order of their first member; returns their number.
+template <class Colours, class Classes>
+std::uint32_t renumber(const Colours& colours, Classes&& classes) {
   std::unordered_map<std::uint64_t, std::uint32_t> known;
-  known.reserve(colours.size());
   for (std::size_t i = 0; i < colours.size(); ++i)
     classes[i] = known.try_emplace(colours[i], static_cast<std::uint32_t>(known.size())).first->second;
   return static_cast<std::uint32_t>(known.size());
@@ -56,7 +50,6 @@ FoldedDevices partition(const Communications& communications, const Cluster& clu
   }
   const std::size_t links = result.links.size();
   result.link.resize(links);
-  std::vector<std::uint32_t> group_class(groups.size());
   if (fold != Fold::Alike) {
     for (CommGroupId id : groups.ids()) result.group[id] = id.index();
     if (fold == Fold::None) {
@@ -78,43 +71,35 @@ FoldedDevices partition(const Communications& communications, const Cluster& clu
     return result;
   }
 
-  // The initial colour of a kind, without its mesh, which is in the devices' colours.
-  std::vector<std::uint64_t> group_colour(groups.size()), link_colour(links), next_group(groups.size()),
-      next_link(links), next_device(colour.size());
+  // Devices, groups and links are the nodes of one graph, which groups tie together. The initial colour of a group is of
+  // its kind, without its mesh, which is in the devices' colours.
+  enum Node : std::uint64_t { kDevice = 1, kGroup, kLink };
+  LabelledGraph graph;
+  graph.colour.reserve(colour.size() + groups.size() + links);
+  for (std::uint64_t each : colour) graph.colour.push_back(mix(kDevice, each));
   for (CommGroupId id : groups.ids())
-    group_colour[id.index()] = mix(mix(groups[id].kind.index(), groups[id].shape.index()), groups[id].members.size());
-  for (std::size_t l = 0; l < links; ++l) link_colour[l] = mix(static_cast<std::uint64_t>(result.links[l].capacity));
-  std::uint32_t before = 0;
-  for (;;) {
-    std::fill(next_link.begin(), next_link.end(), 0);
-    std::fill(next_device.begin(), next_device.end(), 0);
-    for (CommGroupId id : groups.ids()) {
-      const CommGroup& group = groups[id];
-      const std::uint64_t own = group_colour[id.index()];
-      std::uint64_t sum = 0;
-      for (std::size_t m = 0; m < group.members.size(); ++m) {
-        const std::uint64_t side = m < group.senders ? 1 : 2;
-        sum += mix(colour[group.members[m]], side);
-        next_device[group.members[m]] += mix(own, side);
-      }
-      for (const LinkIncidence& load : result.loads[id]) {
-        const std::uint64_t how = mix(load.route, static_cast<std::uint64_t>(load.coefficient));
-        sum += mix(link_colour[load.link], how);
-        next_link[load.link] += mix(own, how);
-      }
-      next_group[id.index()] = mix(own, sum);
-    }
-    for (std::size_t d = 0; d < colour.size(); ++d) colour[d] = mix(colour[d], next_device[d]);
-    for (std::size_t l = 0; l < links; ++l) link_colour[l] = mix(link_colour[l], next_link[l]);
-    group_colour.swap(next_group);
-    result.devices = renumber(colour, result.device);
-    result.groups = renumber(group_colour, group_class);
-    result.link_classes = renumber(link_colour, result.link);
-    const std::uint32_t now = result.devices + result.groups + result.link_classes;
-    if (now == before) break;  // fixed point
-    before = now;
+    graph.colour.push_back(
+        mix(kGroup, mix(mix(groups[id].kind.index(), groups[id].shape.index()), groups[id].members.size())));
+  for (const LoadedLink& link : result.links)
+    graph.colour.push_back(mix(kLink, static_cast<std::uint64_t>(link.capacity)));
+  const auto first_group = static_cast<std::uint32_t>(colour.size());
+  const auto first_link = static_cast<std::uint32_t>(colour.size() + groups.size());
+  for (CommGroupId id : groups.ids()) {
+    const CommGroup& group = groups[id];
+    const std::uint32_t node = first_group + id.index();
+    for (std::size_t m = 0; m < group.members.size(); ++m)
+      graph.edges.push_back({node, static_cast<std::uint32_t>(group.members[m]), m < group.senders ? 1u : 2u});
+    for (const LinkIncidence& load : result.loads[id])
+      graph.edges.push_back(
+          {node, first_link + load.link, mix(load.route, static_cast<std::uint64_t>(load.coefficient))});
   }
+  const std::vector<std::uint32_t> classes = refined(graph);
+  const std::span all(classes);
+  result.devices = renumber(all.first(first_group), result.device);
+  std::vector<std::uint32_t> group_class(groups.size());
+  result.groups = renumber(all.subspan(first_group, groups.size()), group_class);
   for (CommGroupId id : groups.ids()) result.group[id] = group_class[id.index()];
+  result.link_classes = renumber(all.subspan(first_link), result.link);
   return result;
 }
 

@@ -167,14 +167,27 @@ RecomputeMenu menu_of(const PlanProblem& problem) {
   return recompute_menu(*plan, times, experts);
 }
 
-// A batch near `usual` that many data-parallel degrees and micro-batches divide: of those within a quarter of it, one
-// with the largest divisor in common with eight micro-batches of all devices, the nearest of them.
-std::int64_t divisible_batch(std::int64_t usual, std::int64_t devices) {
-  const std::int64_t wanted = std::min<std::int64_t>(devices, std::int64_t{1} << 40) * 8;
+// Whether the devices that data parallelism over such a batch leaves to a replica can be tensor- and context-parallel
+// groups (powers of two, parts of at least 1,024 tokens) of the stages of a pipeline.
+bool divides_devices(std::int64_t batch, const TrainingJob& job) {
+  constexpr std::int64_t kNode = 8, kTokens = 1024;
+  std::int64_t stages = job.device_count() / std::gcd(batch, job.device_count());
+  for (std::int64_t group = 1; group < kNode * job.model.seq / kTokens && stages % 2 == 0; group *= 2) stages /= 2;
+  return stages <= std::max<std::int64_t>(1, job.model.layers);
+}
+
+// A batch near `usual` that many data-parallel degrees and micro-batches divide: of those within a quarter of it that
+// leave plans for all devices, one with the largest divisor in common with eight micro-batches of all devices, the nearest
+// of them.
+std::int64_t divisible_batch(std::int64_t usual, const TrainingJob& job) {
+  const std::int64_t wanted = std::min<std::int64_t>(job.device_count(), std::int64_t{1} << 40) * 8;
+  const auto worth = [&](std::int64_t batch) {
+    return std::pair(divides_devices(batch, job), std::gcd(batch, wanted));
+  };
   std::int64_t best = usual;
   for (std::int64_t away = 1; away <= usual / 4; ++away)
     for (const std::int64_t batch : {usual + away, usual - away})
-      if (std::gcd(batch, wanted) > std::gcd(best, wanted)) best = batch;
+      if (worth(batch) > worth(best)) best = batch;
   return best;
 }
 
@@ -183,7 +196,7 @@ std::int64_t default_batch(const TrainingJob& job, std::vector<std::string>& ass
   const ModelInfo& model = job.model;
   if (model.counts_tokens && model.seq > 0) {
     const std::int64_t usual = std::max<std::int64_t>(1, (kTokensPerStep + model.seq / 2) / model.seq);
-    const std::int64_t samples = divisible_batch(usual, job.device_count());
+    const std::int64_t samples = divisible_batch(usual, job);
     assumptions.push_back(fmt::format("global batch {}: about 4 M tokens{} (--global-batch)", grouped(samples),
                                       samples == usual ? "" : ", divided by the devices"));
     return samples;
