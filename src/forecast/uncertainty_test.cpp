@@ -19,6 +19,7 @@ constexpr std::int64_t kGi = std::int64_t{1} << 30;
 Spread small_spread() {
   Spread spread;
   spread.time = {{{0.05, "a"}, {0.1, "b"}, {0.2, "c"}, {0.3, "d"}}};
+  spread.doubtful = {0.15, "e"};
   spread.memory = {0.1, "m"};
   spread.seen.add({{"h100-sxm"}, "megatron-lm", "bf16", 64});
   spread.seen.add({{"h100-sxm"}, "nemo", "fp8", 8});
@@ -56,6 +57,24 @@ TEST(Uncertainty, TheIntervalIsThatOfItsDistance) {
   const TimeInterval far = small_spread().interval({{"gb300"}, "nemo", "fp8", 8}, 10);
   EXPECT_DOUBLE_EQ(far.half_width, 0.3);
   EXPECT_THAT(far.reasons, ElementsAre("no run on gb300 was compared"));
+}
+
+TEST(Uncertainty, DoubtsWidenAnIntervalAndNarrowNone) {
+  const Spread spread = small_spread();
+  const TimeInterval near = spread.interval({{"h100-sxm"}, "nemo", "fp8", 8, {"layers of experts"}}, 10);
+  EXPECT_DOUBLE_EQ(near.half_width, 0.15);
+  EXPECT_THAT(near.reasons, ElementsAre("runs with layers of experts were predicted less well"));
+  EXPECT_DOUBLE_EQ(spread.interval({{"gb300"}, "nemo", "fp8", 8, {"layers of experts"}}, 10).half_width, 0.3);
+}
+
+TEST(Uncertainty, DoubtsAreExpertsAndOtherNetworksThanInfiniBandBetweenNodes) {
+  const auto doubts = [](const char* model, const char* cluster) {
+    return kind_of(make_plan({.model = model, .cluster = cluster, .strategy = "mbs=1"}).value()).doubts;
+  };
+  EXPECT_THAT(doubts("gpt2", "dgx-h100:2"), IsEmpty());
+  EXPECT_THAT(doubts("gpt2", "p5:1"), IsEmpty());  // one node
+  EXPECT_THAT(doubts("gpt2", "p5:2"), ElementsAre("nodes joined by efa"));
+  EXPECT_THAT(doubts("mixtral-8x7b:layers=1", "p5:2"), ElementsAre("layers of experts", "nodes joined by efa"));
 }
 
 TEST(Uncertainty, AHalfWidthHoldsItsShareOfTheErrors) {
