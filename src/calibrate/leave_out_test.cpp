@@ -66,7 +66,6 @@ TEST(LeaveOut, RowsWithDoubtsCountAmongThemselves) {
   EXPECT_DOUBLE_EQ(found.spread.doubtful.value, 0.25);
   EXPECT_THAT(found.spread.time[0].source, HasSubstr("10 runs of 2 publications"));
   EXPECT_DOUBLE_EQ(found.all.within, 1);
-  EXPECT_DOUBLE_EQ(found.all.half_width, 0.25);  // of ten at 0.05 and ten at 0.25
   for (const LeftOutRow& each : found.rows) EXPECT_DOUBLE_EQ(each.half_width, each.kind.doubts.empty() ? 0.05 : 0.25);
   // Of rows with doubts alone, the others' widths are theirs.
   for (LeftOutRow& each : rows) each.kind.doubts = {"layers of experts"};

@@ -111,6 +111,7 @@ TEST(Uncertainty, AFileReadsBackToTheSameSpread) {
   const Result<Spread> read = parse_spread(print(spread), "s.yaml");
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->time, spread.time);
+  EXPECT_EQ(read->doubtful, spread.doubtful);
   EXPECT_EQ(read->memory, spread.memory);
   EXPECT_EQ(read->seen, spread.seen);
 }
@@ -123,11 +124,11 @@ TEST(Uncertainty, AMalformedFileIsToldByLine) {
     const Result<Spread> read = parse_spread(text, "s.yaml");
     return read.ok() ? "" : read.error().message;
   };
-  EXPECT_THAT(message("level: 0.8", "level: 80"), HasSubstr("s.yaml:4: level 80: a share between 0 and 1"));
-  EXPECT_THAT(message("[0.1000, \"b\"]", "0.1"), HasSubstr("s.yaml:7"));
-  EXPECT_THAT(message("[0.2000, \"c\"]", "[0.01, c]"), HasSubstr("s.yaml:8: more_unseen is narrower than one_unseen"));
+  EXPECT_THAT(message("level: 0.8", "level: 80"), HasSubstr("s.yaml:5: level 80: a share between 0 and 1"));
+  EXPECT_THAT(message("[0.1000, \"b\"]", "0.1"), HasSubstr("s.yaml:8"));
+  EXPECT_THAT(message("[0.2000, \"c\"]", "[0.01, c]"), HasSubstr("s.yaml:9: more_unseen is narrower than one_unseen"));
   EXPECT_THAT(message("memory:", "memroy:"), HasSubstr("memory"));
-  EXPECT_THAT(message("most: 16", "most: -1"), HasSubstr("s.yaml:14"));
+  EXPECT_THAT(message("most: 16", "most: -1"), HasSubstr("s.yaml:16"));
 }
 
 TEST(Uncertainty, EveryForecastHasAnInterval) {
