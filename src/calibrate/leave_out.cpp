@@ -15,17 +15,32 @@
 namespace weft {
 namespace {
 
-// Errors of the rows of all publications but one, by distance. Those of the rows without their device are at the
-// largest distance, where publications alone leave few.
-std::array<std::vector<double>, kDistances> errors_without(const std::vector<LeftOutRow>& rows,
-                                                           const std::string& publication) {
+// Half-widths from the rows of all publications but one: by distance, and of rows with doubts.
+struct Widths {
+  std::array<double, kDistances> by_distance;
+  double doubtful = 0;
+
+  double of(const LeftOutRow& row) const {
+    const double seen = by_distance[static_cast<std::size_t>(row.distance)];
+    return row.kind.doubts.empty() ? seen : std::max(seen, doubtful);
+  }
+};
+
+// Errors of the rows without their device are at the largest distance, where publications alone leave few. Rows with
+// doubts count among themselves; where they are all there is, among the others too.
+Widths widths_without(const std::vector<LeftOutRow>& rows, const std::string& publication, double level) {
   std::array<std::vector<double>, kDistances> errors;
+  std::vector<double> doubtful;
+  const bool all_doubtful =
+      std::none_of(rows.begin(), rows.end(), [](const LeftOutRow& row) { return row.kind.doubts.empty(); });
   for (const LeftOutRow& row : rows) {
     if (row.publication == publication) continue;
+    if (!row.kind.doubts.empty()) doubtful.push_back(row.left_out);
+    if (!row.kind.doubts.empty() && !all_doubtful) continue;
     errors[static_cast<std::size_t>(row.distance)].push_back(row.left_out);
     errors[static_cast<std::size_t>(Distance::DeviceUnseen)].push_back(row.device_left_out);
   }
-  return errors;
+  return {half_widths(errors, level), half_width(doubtful, level)};
 }
 
 LeftOutScore score_of(const std::string& name, const std::vector<const LeftOutRow*>& rows) {
@@ -49,7 +64,7 @@ std::string source_of(const std::vector<LeftOutRow>& rows, Distance distance) {
   std::set<std::string> publications;
   int count = 0;
   for (const LeftOutRow& row : rows)
-    if (row.distance == distance) {
+    if (row.distance == distance && row.kind.doubts.empty()) {
       ++count;
       publications.insert(row.publication);
     }
@@ -59,14 +74,17 @@ std::string source_of(const std::vector<LeftOutRow>& rows, Distance distance) {
 
 Spread spread_of(const std::vector<LeftOutRow>& rows, const std::vector<double>& memory) {
   Spread spread;
-  const std::array<double, kDistances> widths = half_widths(errors_without(rows, ""), spread.level);
+  const auto [widths, doubtful] = widths_without(rows, "", spread.level);
+  const auto with_doubts = static_cast<std::size_t>(
+      std::count_if(rows.begin(), rows.end(), [](const LeftOutRow& row) { return !row.kind.doubts.empty(); }));
   for (std::size_t i = 0; i < kDistances; ++i) {
     std::string source = source_of(rows, static_cast<Distance>(i));
     if (static_cast<Distance>(i) == Distance::DeviceUnseen)
-      source += fmt::format("; {} runs without all runs on their device", rows.size());
+      source += fmt::format("; {} runs without all runs on their device", rows.size() - with_doubts);
     const bool pooled = (i > 0 && widths[i] == widths[i - 1]) || (i + 1 < kDistances && widths[i] == widths[i + 1]);
     spread.time[i] = {widths[i], source + (pooled ? "; pooled with neighbours of the same width" : "")};
   }
+  spread.doubtful = {doubtful, fmt::format("{} runs, each left out of the fit", with_doubts)};
   spread.memory = {half_width(memory, spread.level),
                    fmt::format("{} runs with measured memory, to which weft calibrate fits nothing", memory.size())};
   for (const LeftOutRow& row : rows) spread.seen.add(row.kind);
@@ -99,9 +117,9 @@ LeftOut scored(std::vector<LeftOutRow> rows, const std::vector<double>& memory) 
   }
   out.spread = spread_of(rows, memory);
   for (const std::string& name : names) {
-    const std::array<double, kDistances> widths = half_widths(errors_without(rows, name), out.spread.level);
+    const Widths widths = widths_without(rows, name, out.spread.level);
     for (LeftOutRow& row : rows)
-      if (row.publication == name) row.half_width = widths[static_cast<std::size_t>(row.distance)];
+      if (row.publication == name) row.half_width = widths.of(row);
   }
   out.rows = std::move(rows);
   std::vector<const LeftOutRow*> all;
@@ -164,6 +182,7 @@ nlohmann::json to_json(const LeftOut& found) {
   json["all"] = score_json(found.all);
   json["half_widths"] = nlohmann::json::array();
   for (const Figure<double>& each : found.spread.time) json["half_widths"].push_back(each.value);
+  json["doubtful_half_width"] = found.spread.doubtful.value;
   json["memory_half_width"] = found.spread.memory.value;
   return json;
 }

@@ -54,6 +54,24 @@ TEST(LeaveOut, APublicationsIntervalsComeFromTheOthersAlone) {
   EXPECT_TRUE(parse_spread(print(found.spread), "s.yaml").ok());
 }
 
+TEST(LeaveOut, RowsWithDoubtsCountAmongThemselves) {
+  std::vector<LeftOutRow> rows;
+  for (const char* publication : {"a", "b"}) {
+    for (int i = 0; i < 5; ++i) rows.push_back(row(publication, "h100-sxm", "nemo", 0.05, 0.05));
+    for (int i = 0; i < 5; ++i) rows.push_back(row(publication, "h100-sxm", "nemo", 0.25, 0.25));
+    for (std::size_t i = rows.size() - 5; i < rows.size(); ++i) rows[i].kind.doubts = {"layers of experts"};
+  }
+  const LeftOut found = scored(rows, {});
+  EXPECT_DOUBLE_EQ(found.spread.time[0].value, 0.05);
+  EXPECT_DOUBLE_EQ(found.spread.doubtful.value, 0.25);
+  EXPECT_THAT(found.spread.time[0].source, HasSubstr("10 runs of 2 publications"));
+  EXPECT_DOUBLE_EQ(found.all.within, 1);
+  for (const LeftOutRow& each : found.rows) EXPECT_DOUBLE_EQ(each.half_width, each.kind.doubts.empty() ? 0.05 : 0.25);
+  // Of rows with doubts alone, the others' widths are theirs.
+  for (LeftOutRow& each : rows) each.kind.doubts = {"layers of experts"};
+  EXPECT_DOUBLE_EQ(scored(rows, {}).spread.time[0].value, 0.25);
+}
+
 // Runs of two sizes on A100, as two tables.
 std::vector<MeasuredFile> two_tables(const std::vector<double>& seconds) {
   const char* shapes[] = {"1,8,gpt2-medium,16,8,1024,bf16,1,1,1", "2,8,gpt2-medium,16,8,1024,bf16,2,1,1"};

@@ -55,6 +55,25 @@ TEST(CompiledProgram, TensorParallelCollectivesPerLayerAreMegatrons) {
             (Counts{{Collective::AllGather, 4}, {Collective::ReduceScatter, 4}}));
 }
 
+// Ulysses beside tensor parallelism: a layer's forward pass has Megatron's two gathers and two scatters over tp, and an
+// all-to-all for each of queries, keys, values and outputs. Tokens are never gathered over cp, and heads never over tp.
+TEST(CompiledProgram, AllToAllsOfHeadsLeaveTensorParallelismAsItIs) {
+  const Cluster cluster = parse_cluster("dgx-h100:1").value();
+  const Parallelism parallelism = complete(parse_shorthand("tp=2,cp=2,dp=1,cp_mode=a2a").value(), 4).value();
+  Graph graph = build_model("gpt2-124m:layers=3,hidden=16,heads=4,vocab=16,dropout=0", {.batch = 2, .seq = 8}).value();
+  const Strategy strategy = expand(parallelism, graph);
+  const TrainingGraph training = make_training_graph(std::move(graph)).value();
+  const ResolvedStrategy resolved = resolve(strategy, training, cluster).value();
+  const Program program = compile_strategy(training, resolved, {}).value().program;
+  std::map<Collective, int> counts;
+  for (InstructionId id : program.stages[0].forward)
+    if (const auto* each = std::get_if<Communicate>(&program.instructions[id].what))
+      for (BufferId output : each->outputs)
+        if (training.graph.name(program.buffers[output].tensor).starts_with("layers.1.")) ++counts[each->collective];
+  EXPECT_EQ(counts, (std::map<Collective, int>{
+                        {Collective::AllGather, 2}, {Collective::ReduceScatter, 2}, {Collective::AllToAll, 4}}));
+}
+
 // FSDP: a layer is gathered once in forward and once in backward, its gradients leave together; no more than two layers
 // are gathered at a time.
 TEST(CompiledProgram, ShardedParametersAreGatheredLayerByLayer) {

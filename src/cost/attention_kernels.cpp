@@ -1,6 +1,7 @@
 #include "cost/attention_kernels.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cost/rounding.h"
 
@@ -52,10 +53,21 @@ void add_fused(KernelSequence& kernels) {
               bytes);
 }
 
+// Megatron-LM's scaled_masked_softmax kernels take rows of 17 keys to a limit (2,048 at first, 4,096 later), and their
+// thread blocks so many rows that queries and matrices must divide by four (fused_softmax.py, is_kernel_available).
+// Compilers fuse rows of any size.
+bool is_one_softmax(const KernelSequence& kernels, double matrices, double queries, double keys) {
+  constexpr double kFewestKeys = 17, kTogether = 4;
+  const int most = kernels.choice.softmax_keys;
+  return most >= kAnySoftmaxKeys || (keys >= kFewestKeys && keys <= most && std::fmod(queries, kTogether) == 0 &&
+                                     std::fmod(matrices, kTogether) == 0);
+}
+
 // One fused kernel scales, masks and takes the softmax; or each is a kernel, and masking writes a copy. `once`: bytes
 // of reading and writing the scores once.
-void add_softmax_of_scores(KernelSequence& kernels, Pass pass, double bytes, double once, double rows, double scores) {
-  if (!kernels.choice.bias_activation) {
+void add_softmax_of_scores(KernelSequence& kernels, Pass pass, double bytes, double once, double rows, double scores,
+                           bool fused) {
+  if (!fused) {
     kernels.add_stream(once, kernels.tuning.stream.value);
     if (kernels.part.signature().attrs.number("causal", 0) > 0) {
       kernels.add_stream(once, kernels.tuning.stream.value);
@@ -79,7 +91,8 @@ void add_plain(KernelSequence& kernels) {
     kernels.add_product(product);
   };
   const auto soften = [&](Pass pass, double passes) {
-    add_softmax_of_scores(kernels, pass, passes * scores * bytes, 2 * scores * bytes, heads * queries, scores);
+    add_softmax_of_scores(kernels, pass, passes * scores * bytes, 2 * scores * bytes, heads * queries, scores,
+                          is_one_softmax(kernels, heads, queries, keys));
   };
   const auto drop = [&] {
     if (signature.attrs.number("dropout", 0) > 0)
@@ -113,9 +126,13 @@ void add_attention(KernelSequence& kernels) {
 void add_softmax(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   const Pass pass = part.backward() ? Pass::SoftmaxBackward : Pass::Softmax;
-  if (part.signature().attrs.number("causal", 0) > 0)
-    return add_softmax_of_scores(kernels, pass, part.bytes(), 2 * part.bytes(part.signature().outputs[0]),
-                                 part.data_rows(), part.data_elements());
+  const Operand& scores = part.signature().outputs[0];
+  if (part.signature().attrs.number("causal", 0) > 0) {
+    const double rows = part.data_rows(), queries = part.extent(scores.dims[scores.dims.size() - 2]);
+    const bool fused = is_one_softmax(kernels, rows / queries, queries, part.extent(scores.dims.back()));
+    return add_softmax_of_scores(kernels, pass, part.bytes(), 2 * part.bytes(scores), rows, part.data_elements(),
+                                 fused);
+  }
   kernels.add_pass(pass, part.bytes(), part.data_rows());
 }
 

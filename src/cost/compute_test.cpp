@@ -72,6 +72,24 @@ TEST(Compute, DenseDispatchIsAProductWithAMask) {
   EXPECT_GT(cost(2048).time, cost(0).time);
 }
 
+// Megatron-LM's fused kernel of scale, mask and softmax: up to its limit of keys, for matrices that divide by four. Beyond,
+// each is a kernel of its own; a compiler fuses them whatever the sizes.
+TEST(Compute, AFusedSoftmaxHasLimits) {
+  const auto time = [](std::int64_t heads, std::int64_t length, int keys) {
+    const Signature softmax =
+        signature(OpKind::Softmax, {{"causal", std::int64_t{1}}}, {{DType::F16, {1, heads, length, length}}});
+    KernelChoice choice;
+    choice.softmax_keys = keys;
+    return operator_cost({.signature = &softmax, .device = &device("a100-80-sxm")}, built_in_tuning(), choice).time;
+  };
+  EXPECT_EQ(time(4, 2048, 2048), time(4, 2048, 4096));
+  EXPECT_EQ(time(4, 2048, 2048), time(4, 2048, kAnySoftmaxKeys));
+  EXPECT_GT(time(4, 4096, 2048), 2 * time(4, 4096, 4096));
+  EXPECT_EQ(time(4, 4096, 2048), time(4, 4096, 0));
+  EXPECT_EQ(time(3, 2048, 2048), time(3, 2048, 0));
+  EXPECT_LT(time(3, 2048, kAnySoftmaxKeys), time(3, 2048, 2048));
+}
+
 // Scores of heads that lie beside one another in a row: heads of 108 fp16 elements begin at multiples of 216 bytes, off 16;
 // those of 112 at 224. Rows are aligned in both: 32 heads of 108 are 6,912 bytes.
 TEST(Compute, HeadsOffSixteenBytesLoseTheRateOfAlignedProducts) {

@@ -14,6 +14,7 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .product_rate = stack.product_rate.value,
           .attention_generation = stack.attention_generation.value,
           .rotary = stack.fused_rotary.value,
+          .softmax_keys = stack.softmax_keys.value,
           .dense_dispatch = stack.dense_dispatch.value,
           .weft = stack.weft_kernels.value};
 }

@@ -13,6 +13,7 @@ struct KernelChoice {
   double product_rate = 1;
   int attention_generation = 3;
   bool rotary = true;
+  int softmax_keys = 0;    // most keys of a kernel that scales and masks scores and takes their softmax
   int dense_dispatch = 0;  // tokens of a group whose rows are made by products with masks; 0: rows are moved
   bool weft = false;       // those of src/run
 };

@@ -98,7 +98,7 @@ Status write_habits(const SoftwareStack& stack, const Precision& precision, cons
     if (bytes <= 0 || bytes % gradient_bytes(stack) != 0) return error("one bucket for all gradients");
     into.add("--ddp-bucket-size", bytes / gradient_bytes(stack));
   }
-  if (strategy.tp > 1 && strategy.sequence_parallel && stack.tensor_overlap.value) into.add("--tp-comm-overlap");
+  if (strategy.tp > 1 && strategy.sequence_parallel && stack.tensor_chunks.value) into.add("--tp-comm-overlap");
   if (!stack.p2p_overlap.value) {
     if (strategy.vpp > 1 && strategy.pp == 2)
       return error("interleaving over two pipeline ranks without overlapping sends");
@@ -177,7 +177,6 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
   }
   if (given.has("--tp-comm-overlap")) {
     if (!given.has("--sequence-parallel")) return given.fail("--tp-comm-overlap", "needs --sequence-parallel");
-    flag("tensor_overlap", true, usual.tensor_overlap.value);
     flag("tensor_chunks", true, usual.tensor_chunks.value);
   }
   flag("p2p_overlap", !given.has("--no-overlap-p2p-communication"), usual.p2p_overlap.value);

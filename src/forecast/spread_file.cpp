@@ -72,7 +72,7 @@ std::string printed(const Figure<double>& figure) {
 }  // namespace
 
 Result<Spread> parse_spread(std::string_view text, std::string_view file) {
-  static const std::vector<std::string> sections = {"level", "time", "memory", "seen"};
+  static const std::vector<std::string> sections = {"level", "time", "doubtful", "memory", "seen"};
   static const std::vector<std::string> distances(kNames.begin(), kNames.end());
   WEFT_TRY(const YamlNode root, YamlNode::load(text, file, {"a file of spreads", "level: 0.8"}));
   WEFT_TRY(const YamlMap map, root.map("file of spreads", sections));
@@ -88,6 +88,7 @@ Result<Spread> parse_spread(std::string_view text, std::string_view file) {
       return times.find(kNames[i])->fail("{} is narrower than {}: a spread does not shrink with distance", kNames[i],
                                          kNames[i - 1]);
   }
+  WEFT_TRY(spread.doubtful, required_half_width(map, "doubtful"));
   WEFT_TRY(spread.memory, required_half_width(map, "memory"));
   WEFT_TRY(const YamlNode seen, map.require("seen"));
   WEFT_TRY_OK(read_seen(seen, spread.seen));
@@ -98,10 +99,13 @@ std::string print(const Spread& spread) {
   std::string text =
       "# How far measured runs were from their predictions: what forecasts print as ± (src/forecast/uncertainty.h).\n"
       "# Written by `weft validate … --spread FILE` (make spread). Half-widths hold the share `level` of\n"
-      "# |log(measured / predicted)|, by what was not among the runs that the constants were fitted to.\n";
+      "# |log(measured / predicted)|, by what was not among the runs that the constants were fitted to, and of runs "
+      "with\n"
+      "# layers of experts or nodes joined by another network than InfiniBand (doubtful), which are not among the "
+      "others.\n";
   text += fmt::format("level: {}\ntime:\n", spread.level);
   for (std::size_t i = 0; i < kDistances; ++i) text += fmt::format("  {}: {}\n", kNames[i], printed(spread.time[i]));
-  text += fmt::format("memory: {}\n", printed(spread.memory));
+  text += fmt::format("doubtful: {}\nmemory: {}\n", printed(spread.doubtful), printed(spread.memory));
   text +=
       "# The runs compared: how many, on how many devices at most, in which arithmetic of products.\nseen:\n  "
       "devices:\n";

@@ -23,13 +23,36 @@ std::vector<std::string> device_kinds(const Plan& plan, const std::vector<Device
   return kinds;
 }
 
+// The network between the nodes of these devices, other than InfiniBand, on which the constants of networks were measured;
+// empty: there is none, or one node.
+std::string other_network(const Cluster& cluster, const std::vector<DeviceId>& ranks) {
+  std::string name;
+  bool several = false;
+  for (DeviceId device : ranks) {
+    const NodeId node = cluster.node_of(device);
+    several = several || node != cluster.node_of(ranks.front());
+    if (const NetworkTraits* network = cluster.type_of(node).network(); network && network->name != "infiniband")
+      name = network->name;
+  }
+  return several ? name : "";
+}
+
+std::vector<std::string> doubts_of(const Plan& plan, const std::vector<DeviceId>& ranks) {
+  std::vector<std::string> doubts;
+  if (plan.job->model.experts > 0) doubts.emplace_back("layers of experts");
+  if (const std::string network = other_network(plan.cluster(), ranks); !network.empty())
+    doubts.push_back(fmt::format("nodes joined by {}", network));
+  return doubts;
+}
+
 }  // namespace
 
 RunKind kind_of(const Plan& plan) {
   const std::vector<DeviceId> ranks = plan.ranks();
   const Precision& precision = plan.job->precision;
   return {device_kinds(plan, ranks), plan.stack().name,
-          std::string(name(precision.products.value_or(arithmetic_of(precision.stored)))), std::ssize(ranks)};
+          std::string(name(precision.products.value_or(arithmetic_of(precision.stored)))), std::ssize(ranks),
+          doubts_of(plan, ranks)};
 }
 
 void SeenRuns::add(const RunKind& kind) {
@@ -69,8 +92,12 @@ Distance SeenRuns::distance(const RunKind& kind) const {
 }
 
 TimeInterval Spread::interval(const RunKind& kind, double seconds) const {
-  const double half = time[static_cast<std::size_t>(seen.distance(kind))].value;
-  return {seconds * std::exp(-half), seconds * std::exp(half), half, level, seen.unseen(kind)};
+  double half = time[static_cast<std::size_t>(seen.distance(kind))].value;
+  std::vector<std::string> reasons = seen.unseen(kind);
+  if (!kind.doubts.empty()) half = std::max(half, doubtful.value);
+  for (const std::string& doubt : kind.doubts)
+    reasons.push_back(fmt::format("runs with {} were predicted less well", doubt));
+  return {seconds * std::exp(-half), seconds * std::exp(half), half, level, std::move(reasons)};
 }
 
 std::string_view name_of(Fit fit) {

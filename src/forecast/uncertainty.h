@@ -5,8 +5,9 @@
 //
 // A distance says which of a run's device, software stack, arithmetic and number of devices are among the runs compared.
 // Its half-width is the one that holds a share `level` of |log(measured / predicted)| over runs at that distance, each
-// predicted with its publication left out (calibrate/leave_out.h, which writes presets/cost/spread.yaml). No figure
-// belongs to a model or a plan.
+// predicted with its publication left out (calibrate/leave_out.h, which writes presets/cost/spread.yaml). Runs with layers
+// of experts, and those whose nodes another network than InfiniBand joins, have a half-width of their own, which holds that
+// share of their errors, where it is the larger. No figure belongs to a model or a plan.
 // Not here: uncertainty of single operators that were measured (evidence.h).
 #pragma once
 
@@ -31,6 +32,8 @@ struct RunKind {
   std::vector<std::string> devices;  // names of the kinds of devices: "h100-sxm"
   std::string stack, arithmetic;     // "megatron-lm"; of matrix products, "fp8"
   std::int64_t count = 1;            // of devices
+  // What such runs were predicted less well for, whatever of them was seen: "layers of experts", "nodes joined by efa".
+  std::vector<std::string> doubts = {};
 };
 RunKind kind_of(const Plan& plan);
 
@@ -67,7 +70,7 @@ struct TimeInterval {
   double low_s = 0, high_s = 0;
   double half_width = 0;  // in logarithms: close to a share of the time
   double level = 0;
-  std::vector<std::string> reasons;  // why it is wide: what was not seen
+  std::vector<std::string> reasons;  // why it is wide: what was not seen, and doubts
 };
 
 // Whether a device's memory suffices. Tight: the interval of what is needed contains what there is.
@@ -77,6 +80,7 @@ std::string_view name_of(Fit fit);
 struct Spread {
   double level = 0.8;                           // share of the runs within the half-widths
   std::array<Figure<double>, kDistances> time;  // half-widths of log(measured / predicted), by distance
+  Figure<double> doubtful;                      // of runs with doubts, at the least
   Figure<double> memory;                        // the same of a device's memory
   SeenRuns seen;
 

@@ -19,6 +19,7 @@ constexpr std::int64_t kGi = std::int64_t{1} << 30;
 Spread small_spread() {
   Spread spread;
   spread.time = {{{0.05, "a"}, {0.1, "b"}, {0.2, "c"}, {0.3, "d"}}};
+  spread.doubtful = {0.15, "e"};
   spread.memory = {0.1, "m"};
   spread.seen.add({{"h100-sxm"}, "megatron-lm", "bf16", 64});
   spread.seen.add({{"h100-sxm"}, "nemo", "fp8", 8});
@@ -58,6 +59,24 @@ TEST(Uncertainty, TheIntervalIsThatOfItsDistance) {
   EXPECT_THAT(far.reasons, ElementsAre("no run on gb300 was compared"));
 }
 
+TEST(Uncertainty, DoubtsWidenAnIntervalAndNarrowNone) {
+  const Spread spread = small_spread();
+  const TimeInterval near = spread.interval({{"h100-sxm"}, "nemo", "fp8", 8, {"layers of experts"}}, 10);
+  EXPECT_DOUBLE_EQ(near.half_width, 0.15);
+  EXPECT_THAT(near.reasons, ElementsAre("runs with layers of experts were predicted less well"));
+  EXPECT_DOUBLE_EQ(spread.interval({{"gb300"}, "nemo", "fp8", 8, {"layers of experts"}}, 10).half_width, 0.3);
+}
+
+TEST(Uncertainty, DoubtsAreExpertsAndOtherNetworksThanInfiniBandBetweenNodes) {
+  const auto doubts = [](const char* model, const char* cluster) {
+    return kind_of(make_plan({.model = model, .cluster = cluster, .strategy = "mbs=1"}).value()).doubts;
+  };
+  EXPECT_THAT(doubts("gpt2", "dgx-h100:2"), IsEmpty());
+  EXPECT_THAT(doubts("gpt2", "p5:1"), IsEmpty());  // one node
+  EXPECT_THAT(doubts("gpt2", "p5:2"), ElementsAre("nodes joined by efa"));
+  EXPECT_THAT(doubts("mixtral-8x7b:layers=1", "p5:2"), ElementsAre("layers of experts", "nodes joined by efa"));
+}
+
 TEST(Uncertainty, AHalfWidthHoldsItsShareOfTheErrors) {
   EXPECT_DOUBLE_EQ(half_width({0.1, -0.2, 0.3, -0.4, 0.5}, 0.8), 0.4);
   EXPECT_DOUBLE_EQ(half_width({-0.1}, 0.8), 0.1);
@@ -92,6 +111,7 @@ TEST(Uncertainty, AFileReadsBackToTheSameSpread) {
   const Result<Spread> read = parse_spread(print(spread), "s.yaml");
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->time, spread.time);
+  EXPECT_EQ(read->doubtful, spread.doubtful);
   EXPECT_EQ(read->memory, spread.memory);
   EXPECT_EQ(read->seen, spread.seen);
 }
@@ -104,11 +124,11 @@ TEST(Uncertainty, AMalformedFileIsToldByLine) {
     const Result<Spread> read = parse_spread(text, "s.yaml");
     return read.ok() ? "" : read.error().message;
   };
-  EXPECT_THAT(message("level: 0.8", "level: 80"), HasSubstr("s.yaml:4: level 80: a share between 0 and 1"));
-  EXPECT_THAT(message("[0.1000, \"b\"]", "0.1"), HasSubstr("s.yaml:7"));
-  EXPECT_THAT(message("[0.2000, \"c\"]", "[0.01, c]"), HasSubstr("s.yaml:8: more_unseen is narrower than one_unseen"));
+  EXPECT_THAT(message("level: 0.8", "level: 80"), HasSubstr("s.yaml:5: level 80: a share between 0 and 1"));
+  EXPECT_THAT(message("[0.1000, \"b\"]", "0.1"), HasSubstr("s.yaml:8"));
+  EXPECT_THAT(message("[0.2000, \"c\"]", "[0.01, c]"), HasSubstr("s.yaml:9: more_unseen is narrower than one_unseen"));
   EXPECT_THAT(message("memory:", "memroy:"), HasSubstr("memory"));
-  EXPECT_THAT(message("most: 16", "most: -1"), HasSubstr("s.yaml:14"));
+  EXPECT_THAT(message("most: 16", "most: -1"), HasSubstr("s.yaml:16"));
 }
 
 TEST(Uncertainty, EveryForecastHasAnInterval) {

@@ -67,5 +67,24 @@ TEST(Pipelined, HidesCommunicationBehindProducts) {
   EXPECT_LT(seconds(true), seconds(false));
 }
 
+// Megatron-LM without --tp-comm-overlap: an input is gathered again beside the product of its gradient, and that gradient
+// is scattered, or summed, beside the product of the weight's. Collectives of the forward pass stay in the open.
+TEST(TensorOverlap, HidesGatheringAndReducingBesideBackwardProducts) {
+  const auto seconds = [](const char* strategy, bool overlap) {
+    const ProgramCase each =
+        program_case(kSmallLlama, strategy, 4, "dgx-h100:1", {.tensor_overlap = overlap}, DType::BF16);
+    SoftwareStack stack = find_stack("megatron-lm").value();
+    stack.tensor_overlap.value = overlap;
+    stack.graph_capture.value = true;  // so small a model is otherwise bound by the host
+    const AnalyticCost cost(stack);
+    const Cluster cluster = parse_cluster("dgx-h100:1").value();
+    const Priced priced =
+        price(each.program, each.schedule, each.training, cluster, cost, stack, {.fold = Fold::None}).value();
+    return simulate(priced.workload).value().makespan;
+  };
+  for (const char* strategy : {"tp=2", "tp=2,sp=0"})
+    EXPECT_LT(seconds(strategy, true), seconds(strategy, false)) << strategy;
+}
+
 }  // namespace
 }  // namespace weft

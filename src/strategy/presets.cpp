@@ -159,21 +159,29 @@ std::vector<Rule> expert_zero(const Graph& graph, int stage, std::span<const std
 }
 
 std::vector<Rule> tensor_parallel(const Graph& graph, std::span<const std::string> axes,
-                                  std::span<const std::string> expert_axes) {
+                                  std::span<const std::string> expert_axes, std::int64_t head_blocks) {
   OpRules rules(graph);
-  const Layers layers = find_layers(graph);
+  const TensorParallel structure = find_tensor_parallel(graph, find_layers(graph));
+  std::set<OpId> of_heads;  // linears that make heads, and that read them
+  if (head_blocks > 1)
+    for (const TensorParallel::Heads& heads : structure.heads) {
+      of_heads.insert(heads.columns.begin(), heads.columns.end());
+      if (const OpId next = linear_after(graph, heads.op); next.valid()) of_heads.insert(next);
+      for (const std::string& axis : axes) rules.add(heads.op, axis, {"g"});
+    }
+  const auto blocks = [&](OpId op) { return of_heads.contains(op) ? head_blocks : 1; };
   const auto add = [&](OpId op, const Split& split) {
     const bool experts = graph.kind(op) == OpKind::ExpertLinear || graph.kind(op) == OpKind::WeighRows;
     for (const std::string& axis : experts ? expert_axes : axes) rules.add(op, axis, split);
   };
-  for (const TensorParallelOp& found : find_tensor_parallel(graph, layers).ops) {
+  for (const TensorParallelOp& found : structure.ops) {
     switch (found.role) {
       case TensorRole::Column:
       case TensorRole::Head:
-        add(found.op, {"n", found.outer});
+        add(found.op, {"n", found.outer * blocks(found.op)});
         break;
       case TensorRole::Row:
-        add(found.op, {"k"});
+        add(found.op, {"k", blocks(found.op)});
         // Routing weights are split along the sequence like the tokens; the rows they multiply are split by features.
         if (const OpId made = graph.tensors()[graph.inputs(found.op)[0]].producer;
             made.valid() && graph.kind(made) == OpKind::WeighRows)

@@ -25,9 +25,10 @@ std::vector<Rule> zero(int stage, std::span<const std::string> axes);
 // The same for the weights of experts alone, whose replicas may be on other devices than those of dense weights.
 std::vector<Rule> expert_zero(const Graph& graph, int stage, std::span<const std::string> axes);
 // Megatron's column- and row-parallel linears, vocabulary and head, found by structure (structure.h), over the axes,
-// major first; linears of experts over axes of their own.
+// major first; linears of experts over axes of their own. `head_blocks`: heads are so many blocks, each of which is split:
+// as many as all-to-alls of context parallelism hand out.
 std::vector<Rule> tensor_parallel(const Graph& graph, std::span<const std::string> axes,
-                                  std::span<const std::string> expert_axes);
+                                  std::span<const std::string> expert_axes, std::int64_t head_blocks = 1);
 std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis);  // all over one axis
 // Expert parallelism: distributes whole experts over the axes, major first.
 std::vector<Rule> expert_parallel(const Graph& graph, std::span<const std::string> axes);

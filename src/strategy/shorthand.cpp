@@ -486,12 +486,9 @@ FoldedMesh fold(const Parallelism& plan) {
   add(hybrid ? "fsdp" : "dp", plan.fsdp / ep_of_dp, made.shards);
   if (add("ep", ep_of_dp, made.shards)) made.experts.push_back("ep");
   made.data.insert(made.data.end(), made.shards.begin(), made.shards.end());
-  const bool heads_over_cp = plan.cp > 1 && plan.cp_mode == ContextMode::AllToAll;
-  // Heads are split by tp first, each part again by cp; ranks keep the usual order.
-  if (heads_over_cp) add_tensor();
   add("cp", plan.cp / ep_of_cp, made.context);
   if (add("ecp", ep_of_cp, made.context)) made.experts.push_back("ecp");
-  if (!heads_over_cp) add_tensor();
+  add_tensor();
   add("h", plan.h, none);
   add("w", plan.w, none);
   made.mesh.order = rank_order(plan, made.mesh);
@@ -511,9 +508,7 @@ std::int64_t Parallelism::units() const {
 std::vector<std::int64_t> Parallelism::sequence_cuts() const {
   std::vector<std::int64_t> cuts;
   if (cp > 1) cuts.push_back(cp);
-  if (sequence_parallel && tp > 1)
-    cuts.insert(cp_mode == ContextMode::AllToAll ? cuts.begin() : cuts.end(),
-                tp);  // as heads are split
+  if (sequence_parallel && tp > 1) cuts.push_back(tp);
   return cuts;
 }
 
@@ -549,7 +544,9 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
         if (split.dim >= 0) split.ratio = plan.shares;
   for (const std::string& axis : folded.context) append(context_parallel(graph, axis, plan.cp_mode));
   if (plan.h * plan.w > 1) append(spatial(graph, plan.h > 1 ? "h" : "", plan.w > 1 ? "w" : ""));
-  if (!folded.tensor.empty()) append(tensor_parallel(graph, folded.tensor, folded.expert_tensor));
+  // All-to-alls over cp hand out blocks of heads; tp has a part of each, as it has of each part of the sequence.
+  const std::int64_t head_blocks = plan.cp_mode == ContextMode::AllToAll ? plan.cp : 1;
+  if (!folded.tensor.empty()) append(tensor_parallel(graph, folded.tensor, folded.expert_tensor, head_blocks));
   if (!folded.experts.empty()) append(expert_parallel(graph, folded.experts));
   append(zero(plan.zero, folded.shards));
   if (folded.expert_shards != folded.shards) append(expert_zero(graph, plan.zero, folded.expert_shards));

