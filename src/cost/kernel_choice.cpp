@@ -14,6 +14,10 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .product_rate = stack.product_rate.value,
           .attention_generation = stack.attention_generation.value,
           .rotary = stack.fused_rotary.value,
+          .wide_logits = stack.wide_logits.value,
+          .pointwise = stack.fused_pointwise.value,
+          .head_copies = stack.head_copies.value,
+          .autocast = stack.autocast.value,
           .dense_dispatch = stack.dense_dispatch.value,
           .weft = stack.weft_kernels.value};
 }

@@ -13,6 +13,10 @@ struct KernelChoice {
   double product_rate = 1;
   int attention_generation = 3;
   bool rotary = true;
+  bool wide_logits = true;
+  bool pointwise = false;     // part of the kernels before
+  bool head_copies = false;
+  bool autocast = false;
   int dense_dispatch = 0;  // tokens of a group whose rows are made by products with masks; 0: rows are moved
   bool weft = false;       // those of src/run
 };

@@ -317,7 +317,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     finish = std::max(finish, std::max(end, data_free));
     exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
     double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
-    if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_operator.value.value);
+    if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_update.value.value);
     if (plan.zero == 1 || plan.zero == 2) {
       // Buckets are gathered while others are still being updated; a quarter of the shorter one is not hidden.
       if (has_replicas) step = std::max(step, gather) + 0.25 * std::min(step, gather);

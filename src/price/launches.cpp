@@ -1,5 +1,6 @@
 #include "price/launches.h"
 
+#include "graph/autocast.h"
 #include "graph/operators.h"
 
 namespace weft {
@@ -19,9 +20,32 @@ int launches_of(const Signature& signature, const SoftwareStack& stack) {
       return stack.fused_bias_activation.value ? 1 : backward ? 3 : 2;
     case OpKind::Rotary:
       return stack.fused_rotary.value ? 1 : 5;
+    case OpKind::Binary:
+      return stack.fused_pointwise.value ? 0 : 1;
+    case OpKind::Bias:
+      return backward || (adds_bias(signature) && !stack.fused_bias_activation.value) ? 1 : 0;
+    case OpKind::Softmax:
+      return stack.head_copies.value ? backward ? 2 : 3 : 1;
+    case OpKind::Matmul:
+      return 1 + (stack.head_copies.value ? head_copies_of(signature) : 0);
     default:
       return 1;
   }
+}
+
+int weight_casts_of(const Signature& signature, const SoftwareStack& stack) {
+  return stack.autocast.value && casts_weight(signature) ? 1 : 0;
+}
+
+Seconds host_time_of(const Graph& graph, OpId op, const SoftwareStack& stack) {
+  const Signature& signature = graph.signature(op);
+  const Seconds cast = stack.host_per_cast.value;
+  const Phase phase = graph.ops()[op].phase;
+  const Seconds each = is_cast(signature)            ? cast
+                       : phase == Phase::Forward     ? stack.host_per_operator.value
+                       : phase == Phase::Backward    ? stack.host_per_gradient.value
+                                                     : stack.host_per_update.value;
+  return {each.value * launches_of(signature, stack) + cast.value * weight_casts_of(signature, stack)};
 }
 
 }  // namespace weft

@@ -45,8 +45,11 @@ struct SoftwareStack {
   Figure<bool> keep_gathered_input;  // sequence parallelism: saved for the weight gradient, not gathered again
   // Operations that are one fused kernel, or a sequence of elementary ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer, fused_rotary;
+  Figure<bool> wide_logits;  // a cross-entropy of plain kernels works on fp32 logits; else in the type that they have
   // fp32 copies of the logits (their logarithms, gradients) that a cross-entropy of plain kernels holds at its peak.
   Figure<int> logit_copies;
+  Figure<bool> fused_pointwise;     // additions, dropout and casts are part of the kernel before them
+  Figure<bool> head_copies;         // plain attention copies heads side by side for its batched products, and back
   Figure<bool> fused_accumulation;  // weight-gradient products add to the accumulators (beta = 1)
   Figure<bool> fused_batch_norm;    // fused with the addition and the activation after it
   Figure<bool> channels_last;       // otherwise 16-bit convolutions transpose their inputs and outputs
@@ -57,6 +60,8 @@ struct SoftwareStack {
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
   Figure<Bytes> kept_most;           // the most that they take on a device; 0: no limit
+  Figure<bool> autocast;             // fp32 weights, cast where they are used; fp32 norms and residuals (graph/autocast.h)
+  Figure<bool> held_gradients;       // also where no gradient is yet; else from backward to the step (set_to_none)
   Figure<bool> narrow_weights;       // weights of fp8 products are stored in fp8 alone, beside their masters
   Figure<int> dense_dispatch;        // experts' rows are made by products with masks over so many tokens; 0: moved
   // What the driver's memory holds besides the allocator's: context and kernels, buffers of a communicator; and the share
@@ -67,10 +72,15 @@ struct SoftwareStack {
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;
   // The host that issues the work.
-  Figure<Seconds> host_per_operator, host_per_collective;
+  Figure<Seconds> host_per_operator;  // a kernel of the forward pass: an operator with the module around it
+  Figure<Seconds> host_per_gradient;  // a kernel of the backward pass
+  Figure<Seconds> host_per_cast;      // a cast by autocast
+  Figure<Seconds> host_per_update;    // each tensor of the optimizer step
+  Figure<Seconds> host_per_collective;
   Figure<int> run_ahead;            // most operators issued and not yet begun
   Figure<bool> blocking_launches;   // the host waits for the end of every kernel (CUDA_LAUNCH_BLOCKING=1)
   Figure<bool> host_computes;       // operators run on the host that issues them, one after the other
+  Figure<bool> clip_gradients;      // by their norm, where the optimizer is one of Adam's
   Figure<bool> sync_on_norm;        // the host waits for the device once per step, to read the gradient norm
   Figure<bool> graph_capture;       // CUDA graphs: no host time per operator
   Figure<bool> nvls;                // in-switch reductions are used where the switch has them
