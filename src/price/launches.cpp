@@ -37,6 +37,26 @@ int weight_casts_of(const Signature& signature, const SoftwareStack& stack) {
   return stack.autocast.value && casts_weight(signature) ? 1 : 0;
 }
 
+namespace {
+
+// Calls without a kernel that go with a forward operator: the views that part q, k and v into heads and put these side
+// by side again (view, split, transposes, reshape, in tools/measure_steps.py as in transformers), and the count of
+// batches that BatchNorm2d keeps.
+int calls_beside(const Signature& signature) {
+  switch (signature.kind) {
+    case OpKind::Attention:
+      return 8;
+    case OpKind::Matmul:  // scores, and what they weigh
+      return 4;
+    case OpKind::BatchNorm:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
 Seconds host_time_of(const Graph& graph, OpId op, const SoftwareStack& stack) {
   const Signature& signature = graph.signature(op);
   const Seconds cast = stack.host_per_cast.value;
@@ -45,7 +65,8 @@ Seconds host_time_of(const Graph& graph, OpId op, const SoftwareStack& stack) {
                        : phase == Phase::Forward     ? stack.host_per_operator.value
                        : phase == Phase::Backward    ? stack.host_per_gradient.value
                                                      : stack.host_per_update.value;
-  return {each.value * launches_of(signature, stack) + cast.value * weight_casts_of(signature, stack)};
+  const int beside = phase == Phase::Forward && !stack.weft_kernels.value ? calls_beside(signature) : 0;
+  return {each.value * (launches_of(signature, stack) + beside) + cast.value * weight_casts_of(signature, stack)};
 }
 
 }  // namespace weft

@@ -72,7 +72,7 @@ struct SoftwareStack {
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;
   // The host that issues the work.
-  Figure<Seconds> host_per_operator;  // a kernel of the forward pass: an operator with the module around it
+  Figure<Seconds> host_per_operator;  // a call of the forward pass, with the module around it
   Figure<Seconds> host_per_gradient;  // a kernel of the backward pass
   Figure<Seconds> host_per_cast;      // a cast by autocast
   Figure<Seconds> host_per_update;    // each tensor of the optimizer step
