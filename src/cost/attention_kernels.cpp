@@ -117,7 +117,7 @@ void add_softmax(KernelSequence& kernels) {
     return add_softmax_of_scores(kernels, pass, part.bytes(), 2 * part.bytes(part.signature().outputs[0]),
                                  part.data_rows(), part.data_elements());
   // BertSelfAttention divides the scores and adds the padding mask, each by a kernel; backward the former again.
-  if (kernels.choice.head_copies) {
+  if (kernels.choice.head_copies && !kernels.choice.bias_activation) {
     const double once = 2 * part.bytes(part.signature().outputs[0]);
     for (int i = part.backward() ? 1 : 2; i > 0; --i) kernels.add_stream(once, kernels.tuning.stream.value);
   }

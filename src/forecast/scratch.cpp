@@ -38,8 +38,10 @@ int beside_per_element(const Graph& graph, TensorId tensor, const SoftwareStack&
   const OpId producer = graph.tensors()[tensor].producer;
   if (!producer.valid() || stack.weft_kernels.value) return 0;
   const Signature& signature = graph.signature(producer);
-  return signature.kind == OpKind::Pool2d && signature.gradient.empty() && signature.attrs.text("fn", "max") == "max" ? 8
-                                                                                                                      : 0;
+  if (!signature.gradient.empty()) return 0;
+  if (signature.kind == OpKind::Pool2d) return signature.attrs.text("fn", "max") == "max" ? 8 : 0;
+  const bool apart = signature.kind == OpKind::Glu && !stack.fused_bias_activation.value;
+  return apart ? bits_of(signature.outputs[0].dtype) / 8 : 0;
 }
 
 }  // namespace weft

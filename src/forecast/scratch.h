@@ -11,7 +11,7 @@ namespace weft {
 double scratch_per_element(const Signature& signature, const SoftwareStack& stack);
 
 // Bytes per element that lie beside a tensor as long as it is saved: the int64 places of the greatest elements of
-// max_pool2d_with_indices.
+// max_pool2d_with_indices, and the activation that a gated unit of plain kernels multiplies by.
 int beside_per_element(const Graph& graph, TensorId tensor, const SoftwareStack& stack);
 
 }  // namespace weft

@@ -25,7 +25,7 @@ int launches_of(const Signature& signature, const SoftwareStack& stack) {
     case OpKind::Bias:
       return backward || (adds_bias(signature) && !stack.fused_bias_activation.value) ? 1 : 0;
     case OpKind::Softmax:
-      return stack.head_copies.value ? backward ? 2 : 3 : 1;
+      return !stack.head_copies.value || stack.fused_bias_activation.value ? 1 : backward ? 2 : 3;
     case OpKind::Matmul:
       return 1 + (stack.head_copies.value ? head_copies_of(signature) : 0);
     default:
