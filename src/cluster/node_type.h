@@ -69,7 +69,7 @@ struct NodeParts {
   std::vector<Wire> wires;
   bool devices_forward = false;
   Figure<double> host = {1, {}};  // the time its host takes to issue work, relative to a usual one
-  FabricSpec fabric;  // the default fabric between such nodes
+  FabricSpec fabric;              // the default fabric between such nodes
 };
 bool operator==(const NodeParts& a, const NodeParts& b);
 

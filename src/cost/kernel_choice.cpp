@@ -12,6 +12,7 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .batch_norm = stack.fused_batch_norm.value,
           .channels_last = stack.channels_last.value,
           .product_rate = stack.product_rate.value,
+          .passes = stack.passes_between.value,
           .attention_generation = stack.attention_generation.value,
           .rotary = stack.fused_rotary.value,
           .wide_logits = stack.wide_logits.value,

@@ -183,7 +183,8 @@ void add_narrow_cross_entropy(KernelSequence& kernels) {
   constexpr double kWide = 4;
   const LocalPart& part = kernels.part;
   const std::vector<Operand>& inputs = part.signature().inputs;
-  const Operand& logits = *std::find_if(inputs.begin(), inputs.end(), [](const Operand& each) { return each.name == "x"; });
+  const Operand& logits =
+      *std::find_if(inputs.begin(), inputs.end(), [](const Operand& each) { return each.name == "x"; });
   const double elements = part.elements(logits), width = width_of(logits.dtype), stream = kernels.tuning.stream.value;
   const bool copies = kernels.choice.autocast && width < kWide;
   if (copies) kernels.add_pass(Pass::Convert, elements * (width + kWide), 0, elements);
@@ -266,6 +267,13 @@ void add_opaque(KernelSequence& kernels) {
   kernels.add_stream(kernels.part.bytes(), kernels.tuning.stream.value, kernels.part.pointwise_flops());
 }
 
+// One kernel works on some sixteen tensors (multi_tensor_apply; measurements/h200/steps_kernels.csv: 18 updates of 292).
+void share_kernel(KernelSequence& kernels, Pass pass) {
+  constexpr double kTensorsOfKernel = 16;
+  const double start = kernels.launch() + kernels.tuning.passes[static_cast<std::size_t>(pass)].value.start.value;
+  kernels.spare(start * (1 - 1 / kTensorsOfKernel), 0);
+}
+
 // Under autocast the weights are fp32: the narrow copies beside them are not the optimizer's.
 void add_update(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
@@ -273,9 +281,7 @@ void add_update(KernelSequence& kernels) {
   const bool copies = kernels.choice.autocast && signature.attrs.integer("master", 0) != 0;
   kernels.add_pass(kernels.choice.optimizer ? Pass::Optimizer : Pass::PlainOptimizer,
                    part.bytes() - (copies ? 2 * part.bytes(signature.inputs[0]) : 0));
-  // One kernel updates some sixteen tensors (multi_tensor_apply; measurements/h200/steps_kernels.csv: 18 for 292).
-  constexpr double kTensorsOfKernel = 16;
-  if (kernels.choice.optimizer) kernels.spare(kernels.launch() * (1 - 1 / kTensorsOfKernel), 0);
+  if (kernels.choice.optimizer) share_kernel(kernels, Pass::Optimizer);
 }
 
 // Part of the kernel before it: what that has not read already.
@@ -320,10 +326,13 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::Reduce:
     case OpKind::NllLoss:
     case OpKind::BceLoss:
-    case OpKind::SumSquares:
-    case OpKind::NonFinite:
     case OpKind::AuxLoss:
       return kernels.add_pass(Pass::Sums, part.bytes(), part.data_rows());
+    case OpKind::SumSquares:
+    case OpKind::NonFinite:
+      kernels.add_pass(Pass::Sums, part.bytes(), part.data_rows());
+      if (choice.optimizer) share_kernel(kernels, Pass::Sums);
+      return;
     case OpKind::Bias:
       // Forward, it is the epilogue of the product before it, in eager mode too; not where every operator is a kernel.
       cast_weight(kernels);

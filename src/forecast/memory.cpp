@@ -268,8 +268,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
       for (const auto& touched : {reads_of(program, instruction), writes_of(program, instruction)})
         for (BufferId id : touched) {
           const BufferId root = program.buffers[id].memory;
-          if (!keeps(root) && !program.buffers[root].on_host && !held[root] &&
-              !(first && made_in_sums_[root]))
+          if (!keeps(root) && !program.buffers[root].on_host && !held[root] && !(first && made_in_sums_[root]))
             change(position, root, 1);
         }
       if (const std::int64_t scratch = scratch_of(instruction); scratch > 0)

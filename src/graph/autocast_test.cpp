@@ -13,12 +13,12 @@ namespace {
 Graph block() {
   GraphBuilder b("block");
   const DType narrow = DType::BF16;
-  TensorId x = b.op1(OpKind::Embedding, "tokens",
-                     {b.input("ids", DType::I64, {2, 4}), b.parameter("table", narrow, {16, 8})});
+  TensorId x =
+      b.op1(OpKind::Embedding, "tokens", {b.input("ids", DType::I64, {2, 4}), b.parameter("table", narrow, {16, 8})});
   {
     const auto scope = b.scope("layer");
-    const TensorId normed = b.op1(OpKind::LayerNorm, "norm",
-                                  {x, b.parameter("gamma", narrow, {8}), b.parameter("beta", narrow, {8})});
+    const TensorId normed =
+        b.op1(OpKind::LayerNorm, "norm", {x, b.parameter("gamma", narrow, {8}), b.parameter("beta", narrow, {8})});
     TensorId y = b.op1(OpKind::Linear, "fc", {normed, b.parameter("weight", narrow, {8, 8})});
     y = b.op1(OpKind::Bias, "fc_bias", {y, b.parameter("bias", narrow, {8})});
     y = b.op1(OpKind::Dropout, "dropout", {y}, {{"p", 0.1}});

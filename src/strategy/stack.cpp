@@ -264,6 +264,7 @@ const std::vector<Knob>& stack_knobs() {
       {"fused_accumulation", &S::fused_accumulation},
       {"fused_batch_norm", &S::fused_batch_norm},
       {"channels_last", &S::channels_last},
+      {"passes_between", &S::passes_between},
       {"product_rate", &S::product_rate},
       {"collective_rate", &S::collective_rate},
       {"weft_kernels", &S::weft_kernels},

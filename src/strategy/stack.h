@@ -53,6 +53,7 @@ struct SoftwareStack {
   Figure<bool> fused_accumulation;  // weight-gradient products add to the accumulators (beta = 1)
   Figure<bool> fused_batch_norm;    // fused with the addition and the activation after it
   Figure<bool> channels_last;       // otherwise 16-bit convolutions transpose their inputs and outputs
+  Figure<int> passes_between;       // passes through memory over a product's result, which let the clock recover
   Figure<double> product_rate;      // the share of the device's rate of products that the stack's libraries reach
   Figure<double> collective_rate;   // the share of the links' rate that the stack's collectives reach
   Figure<bool> weft_kernels;  // every operator is one kernel of src/run, each tensor's update and sum a call of its own
@@ -60,10 +61,10 @@ struct SoftwareStack {
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
   Figure<Bytes> kept_most;           // the most that they take on a device; 0: no limit
-  Figure<bool> autocast;             // fp32 weights, cast where they are used; fp32 norms and residuals (graph/autocast.h)
-  Figure<bool> held_gradients;       // also where no gradient is yet; else from backward to the step (set_to_none)
-  Figure<bool> narrow_weights;       // weights of fp8 products are stored in fp8 alone, beside their masters
-  Figure<int> dense_dispatch;        // experts' rows are made by products with masks over so many tokens; 0: moved
+  Figure<bool> autocast;        // fp32 weights, cast where they are used; fp32 norms and residuals (graph/autocast.h)
+  Figure<bool> held_gradients;  // also where no gradient is yet; else from backward to the step (set_to_none)
+  Figure<bool> narrow_weights;  // weights of fp8 products are stored in fp8 alone, beside their masters
+  Figure<int> dense_dispatch;   // experts' rows are made by products with masks over so many tokens; 0: moved
   // What the driver's memory holds besides the allocator's: context and kernels, buffers of a communicator; and the share
   // of activations and buffers that the allocator loses to fragmentation.
   Figure<Bytes> context, communicator;
