@@ -326,7 +326,7 @@ TEST(Compute, AnOptimizerStepTakesItsBytes) {
 }
 
 // What measurements/h200/steps_kernels.csv has of gpt2-355m in bf16, batches of 16: log_softmax, nll_loss and their
-// gradients 3.17 ms; a product of its blocks 0.18 ms, faster than back to back.
+// gradients 3.17 ms; a product of its blocks takes 0.200 ms alone (operators.csv), and back to back 0.228 ms.
 TEST(Compute, EagerKernelsTakeWhatWasMeasuredOfThem) {
   const AnalyticCost eager(find_stack("pytorch-bf16").value());
   const auto ms = [&](const Signature& op) {
@@ -336,7 +336,7 @@ TEST(Compute, EagerKernelsTakeWhatWasMeasuredOfThem) {
       signature(OpKind::CrossEntropy, {}, {{DType::BF16, {16, 1024, 50257}}, {DType::I64, {16, 1024}}});
   const Signature gradient = gradient_signature(loss, gradients_of(loss).front());
   EXPECT_NEAR((ms(loss) + ms(gradient)) / 3.17, 1, 0.1);
-  EXPECT_NEAR(ms(linear(16384, 1024, 4096)) / 0.185, 1, 0.1);
+  EXPECT_NEAR(ms(linear(16384, 1024, 4096)) / 0.200, 1, 0.05);
 }
 
 TEST(Compute, PassesBetweenProductsLetTheClockRecover) {

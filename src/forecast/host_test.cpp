@@ -4,6 +4,7 @@
 #include "cost/analytic.h"
 #include "forecast/forecast.h"
 #include "graph/autocast.h"
+#include "graph/operators.h"
 #include "price/launches.h"
 
 namespace weft {
@@ -19,9 +20,16 @@ PlanRequest request_of(const char* model, std::int64_t batch, const char* stack,
 
 Forecast forecast_of(const Plan& plan) { return forecast(plan, AnalyticCost(plan.stack())).value(); }
 
+// Of all operators that are kernels; the first gradient of a parameter stays where it is.
 double host_seconds(const Plan& plan) {
+  const AnalyticCost cost(plan.stack());
   double total = 0;
-  for (OpId op : plan.graph().ops().ids()) total += host_time_of(plan.graph(), op, plan.stack()).value;
+  for (OpId op : plan.graph().ops().ids()) {
+    const Signature& signature = plan.graph().signature(op);
+    if (signature.kind == OpKind::Accumulate) continue;
+    if (cost.compute({.signature = &signature, .device = &plan.cluster().spec(DeviceId(0))}).time > 0)
+      total += host_time_of(plan.graph(), op, plan.stack()).value;
+  }
   return total;
 }
 
