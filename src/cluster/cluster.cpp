@@ -98,6 +98,7 @@ const DeviceSpec& Cluster::spec(DeviceId device) const {
 NodeId Cluster::node_of(DeviceId device) const { return NodeId(static_cast<std::size_t>(place(device).node)); }
 int Cluster::index_in_node(DeviceId device) const { return place(device).index; }
 const NodeType& Cluster::type_of(NodeId node) const { return *groups_[group_of_node(node)].type; }
+double Cluster::host_of(DeviceId device) const { return place(device).type->parts().host.value; }
 int Cluster::rail_of(DeviceId device) const {
   const Place at = place(device);
   return at.type->nic_of(at.index);

@@ -63,6 +63,8 @@ class Cluster {
   NodeId node_of(DeviceId device) const;
   int index_in_node(DeviceId device) const;
   const NodeType& type_of(NodeId node) const;
+  // The time that the host of a device takes to issue work, relative to a usual one.
+  double host_of(DeviceId device) const;
   IdRange<DeviceId> devices_of(NodeId node) const;
   Link link(LinkId link) const;
   LinkId reverse(LinkId link) const;
@@ -107,7 +109,8 @@ class Cluster {
 // A preset spec (groups joined by `+`, each NAME[:COUNT][,option=value...]) or the path of a .yaml, .yml or
 // .xml file, which may also stand for a group when it describes one node type. Options:
 //   net=800Gbps (per node, over all NICs)  nic=100Gbps (each NIC)  device=NAME (other devices in the same
-//   places)  network=roce (behind the NICs)  fabric=switch|fat-tree|rail|dragonfly  leaf=16 (nodes)  oversubscription=4
+//   places)  host=2 (times as slow to issue work)  network=roce (behind the NICs)  fabric=switch|fat-tree|rail|dragonfly
+//   leaf=16 (nodes)  oversubscription=4
 Result<Cluster> parse_cluster(std::string_view spec);
 
 // `count` devices in order, evenly over the nodes and the first of each node; if `count` does not divide, the first

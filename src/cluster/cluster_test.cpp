@@ -131,6 +131,16 @@ TEST(Cluster, OptionsChangeTheNetworkTheDevicesAndTheFabric) {
   EXPECT_DOUBLE_EQ(tree.fabric().bisection().value, 64 * 400e9 / 4 / 2);
 }
 
+TEST(Cluster, NodesHaveTheirHosts) {
+  EXPECT_EQ(cluster_of("dgx-h200:1").host_of(device(0)), 1);
+  const Cluster mixed = cluster_of("dgx-h200:1,host=2.5+dgx-h200:1");
+  EXPECT_EQ(mixed.host_of(device(0)), 2.5);
+  EXPECT_EQ(mixed.host_of(device(8)), 1);
+  const Cluster again = *parse_cluster_yaml(to_yaml(mixed), "c.yaml");
+  EXPECT_TRUE(again == mixed);
+  EXPECT_EQ(again.host_of(device(7)), 2.5);
+}
+
 TEST(Cluster, NodesHaveTheNetworkOfTheirNics) {
   const auto network = [](std::string_view spec) {
     const NetworkTraits* found = parse_cluster(spec)->groups()[0].type->network();

@@ -34,6 +34,7 @@ TEST(SpecErrors, NameTheValueAndTheRemedy) {
       {"dgx-h100,net=1Gbps,2", "dgx-h100,net=1Gbps,2: count of nodes '2': comes right after the name"},
       {"dgx-h100:2,speed=3", "dgx-h100:2,speed=3: unknown option 'speed'"},
       {"dgx-h100:2,fabic=rail", "dgx-h100:2,fabic=rail: unknown option 'fabic'; did you mean fabric?"},
+      {"dgx-h100:2,host=0", "dgx-h100:2,host=0: host '0': more than 0, at most 1000 times as slow as a usual one"},
       {"dgx-h100:2,network=rose", "dgx-h100:2,network=rose: network 'rose': none of that name; did you mean roce?"},
       {"dgx-h100:2,fabric=rails",
        "dgx-h100:2,fabric=rails: fabric 'rails': one of switch, fat-tree, rail, dragonfly; did you mean "

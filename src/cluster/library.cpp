@@ -370,7 +370,8 @@ class NodeReader {
 
 Status read_node(const std::string& name, const YamlNode& node, const Library* base, const Citations& citations,
                  Sources sources, Library& into) {
-  static const std::string known[] = {"title", "aliases", "source", "vertices", "wires", "devices_forward", "fabric"};
+  static const std::string known[] = {"title", "aliases",         "source", "vertices",
+                                      "wires", "devices_forward", "host",   "fabric"};
   WEFT_TRY(const YamlMap fields, node.map(fmt::format("node '{}'", name), known));
   NodeReader reader(into, base);
   reader.parts.name = name;
@@ -387,6 +388,10 @@ Status read_node(const std::string& name, const YamlNode& node, const Library* b
   }
   if (const YamlNode* forward = fields.find("devices_forward")) {
     WEFT_TRY(reader.parts.devices_forward, forward->boolean("devices_forward"));
+  }
+  if (const YamlNode* host = fields.find("host")) {
+    WEFT_TRY(reader.parts.host, FigureReader(citations, sources).factor(*host, "host", kSlowestHost));
+    if (reader.parts.host.value <= 0) return host->fail("host {}: must be more than zero", reader.parts.host.value);
   }
   WEFT_TRY(const YamlNode vertices, fields.require("vertices"));
   WEFT_TRY_OK(reader.vertices(vertices));

@@ -34,6 +34,9 @@ Result<std::shared_ptr<const NodeType>> find_node(const Library& own, std::strin
 Result<std::shared_ptr<const DeviceSpec>> find_device(const Library& own, std::string_view name);
 Result<NetworkTraits> find_network(const Library& own, std::string_view name);
 
+// The slowest host that a file or option may ask for.
+inline constexpr double kSlowestHost = 1000;
+
 enum class Sources {
   kRequired,  // presets: every figure is [value, source]
   kOptional,  // user files: a bare value has its own file and line as the source

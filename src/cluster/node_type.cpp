@@ -19,7 +19,7 @@ std::string_view name(LinkKind kind) {
 
 bool operator==(const NodeParts& a, const NodeParts& b) {
   return a.name == b.name && a.title == b.title && a.source == b.source && a.link_types == b.link_types &&
-         a.vertices == b.vertices && a.wires == b.wires && a.devices_forward == b.devices_forward &&
+         a.vertices == b.vertices && a.wires == b.wires && a.devices_forward == b.devices_forward && a.host == b.host &&
          a.fabric == b.fabric &&
          std::equal(a.specs.begin(), a.specs.end(), b.specs.begin(), b.specs.end(),
                     [](const auto& x, const auto& y) { return *x == *y; });

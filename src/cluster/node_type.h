@@ -68,7 +68,8 @@ struct NodeParts {
   std::vector<Vertex> vertices;
   std::vector<Wire> wires;
   bool devices_forward = false;
-  FabricSpec fabric;  // the default fabric between such nodes
+  Figure<double> host = {1, {}};  // the time its host takes to issue work, relative to a usual one
+  FabricSpec fabric;              // the default fabric between such nodes
 };
 bool operator==(const NodeParts& a, const NodeParts& b);
 

@@ -60,13 +60,14 @@ Result<std::string> read_cluster_file(std::string_view path) {
   return read_file(std::string(path), kCluster);
 }
 
-// The node type with another device in every place, other NIC rates and another network behind them. Its name tells
-// what changed.
+// The node type with another device in every place, other NIC rates and another network behind them, another host. Its
+// name tells what changed.
 Result<std::shared_ptr<const NodeType>> changed(const std::shared_ptr<const NodeType>& type,
                                                 const std::shared_ptr<const DeviceSpec>& device,
                                                 std::optional<BytesPerSecond> nic, const std::string& option,
-                                                const std::optional<NetworkTraits>& network) {
-  if (!device && !nic && !network) return type;
+                                                const std::optional<NetworkTraits>& network,
+                                                std::optional<double> host) {
+  if (!device && !nic && !network && !host) return type;
   NodeParts parts = type->parts();
   if (device) {
     parts.specs = {device};
@@ -74,6 +75,12 @@ Result<std::shared_ptr<const NodeType>> changed(const std::shared_ptr<const Node
       if (vertex.kind == VertexKind::kDevice) vertex.spec = 0;
     parts.name += "." + device->name;
     parts.title += " with " + device->title;
+  }
+  if (host) {
+    parts.host = {*host, fmt::format("option host={:g}", *host)};
+    parts.name += fmt::format(".host{:g}", *host);
+    std::erase(parts.name, '+');  // from an exponent: '+' separates groups
+    parts.title += fmt::format(", host {:g} times as slow", *host);
   }
   std::string tag;
   if (nic) {
@@ -136,12 +143,19 @@ struct GroupOptions {
   std::string device, network;
   std::optional<std::string> fabric;
   std::optional<std::int64_t> leaf;
-  std::optional<double> oversubscription;
+  std::optional<double> oversubscription, host;
 };
 
+Result<double> parse_factor(std::string_view key, std::string_view value) {
+  double factor = 0;
+  const auto [rest, status] = std::from_chars(value.data(), value.data() + value.size(), factor);
+  if (status != std::errc() || rest != value.data() + value.size()) return error("{} '{}': not a number", key, value);
+  return factor;
+}
+
 Status read_option(std::string_view key, std::string_view value, GroupOptions& options) {
-  static const std::vector<std::string> known = {"net",    "nic",  "device",          "network",
-                                                 "fabric", "leaf", "oversubscription"};
+  static const std::vector<std::string> known = {"net",     "nic",    "device", "host",
+                                                 "network", "fabric", "leaf",   "oversubscription"};
   if (key == "net" || key == "nic") {
     const Result<BytesPerSecond> rate = parse_bandwidth(value);
     if (!rate.ok()) return error("{} {}", key, rate.error().message);
@@ -158,11 +172,11 @@ Status read_option(std::string_view key, std::string_view value, GroupOptions& o
   } else if (key == "leaf") {
     WEFT_TRY(options.leaf, parse_integer(value, "leaf"));
   } else if (key == "oversubscription") {
-    double factor = 0;
-    const auto [rest, status] = std::from_chars(value.data(), value.data() + value.size(), factor);
-    if (status != std::errc() || rest != value.data() + value.size())
-      return error("oversubscription '{}': not a number", value);
-    options.oversubscription = factor;
+    WEFT_TRY(options.oversubscription, parse_factor(key, value));
+  } else if (key == "host") {
+    WEFT_TRY(options.host, parse_factor(key, value));
+    if (!(*options.host > 0 && *options.host <= kSlowestHost))
+      return error("host '{}': more than 0, at most {:g} times as slow as a usual one", value, kSlowestHost);
   } else {
     return error("unknown option '{}'{}", key.substr(0, 60), did_you_mean(key, known));
   }
@@ -207,7 +221,7 @@ Result<GroupSpec> with_options(const std::shared_ptr<const NodeType>& type, std:
     WEFT_TRY(network, find_network(own, options.network));
     if (type->nic_count() == 0) return error("network={}: '{}' has no NIC", options.network, type->name());
   }
-  WEFT_TRY(group.group.type, changed(type, device, nic, options.rate_option, network));
+  WEFT_TRY(group.group.type, changed(type, device, nic, options.rate_option, network, options.host));
   if (options.fabric || options.leaf || options.oversubscription) {
     WEFT_TRY(group.fabric, fabric_option(options.fabric, options.leaf, options.oversubscription, type->parts().fabric));
   }

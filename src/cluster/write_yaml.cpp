@@ -43,6 +43,7 @@ std::string node_yaml(const NodeParts& node) {
   std::string out = fmt::format("  {}:\n    title: {}\n    source: {}\n", node.name, yaml_quoted(node.title),
                                 yaml_quoted(node.source));
   if (node.devices_forward) out += "    devices_forward: true\n";
+  if (node.host.value != 1) out += fmt::format("    host: [{}, {}]\n", node.host.value, yaml_quoted(node.host.source));
   out += "    vertices:\n";
   for (const Vertex& vertex : node.vertices)
     out += fmt::format(

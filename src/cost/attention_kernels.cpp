@@ -133,6 +133,11 @@ void add_softmax(KernelSequence& kernels) {
     return add_softmax_of_scores(kernels, pass, part.bytes(), 2 * part.bytes(scores), rows, part.data_elements(),
                                  fused);
   }
+  // BertSelfAttention divides the scores and adds the padding mask, each by a kernel; backward the former again.
+  if (kernels.choice.head_copies && !kernels.choice.bias_activation) {
+    const double once = 2 * part.bytes(part.signature().outputs[0]);
+    for (int i = part.backward() ? 1 : 2; i > 0; --i) kernels.add_stream(once, kernels.tuning.stream.value);
+  }
   kernels.add_pass(pass, part.bytes(), part.data_rows());
 }
 

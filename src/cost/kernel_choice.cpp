@@ -12,9 +12,14 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .batch_norm = stack.fused_batch_norm.value,
           .channels_last = stack.channels_last.value,
           .product_rate = stack.product_rate.value,
+          .passes = stack.passes_between.value,
           .attention_generation = stack.attention_generation.value,
           .rotary = stack.fused_rotary.value,
           .softmax_keys = stack.softmax_keys.value,
+          .wide_logits = stack.wide_logits.value,
+          .pointwise = stack.fused_pointwise.value,
+          .head_copies = stack.head_copies.value,
+          .autocast = stack.autocast.value,
           .dense_dispatch = stack.dense_dispatch.value,
           .weft = stack.weft_kernels.value};
 }

@@ -11,9 +11,14 @@ struct KernelChoice {
   // Seconds of uninterrupted calls, after which a pause lets the clock recover; 0: uninterrupted, as in training.
   double burst = 0;
   double product_rate = 1;
+  int passes = 0;  // through memory over the result of a product, before the next one
   int attention_generation = 3;
   bool rotary = true;
-  int softmax_keys = 0;    // most keys of a kernel that scales and masks scores and takes their softmax
+  int softmax_keys = 0;  // most keys of a kernel that scales and masks scores and takes their softmax
+  bool wide_logits = true;
+  bool pointwise = false;  // part of the kernels before
+  bool head_copies = false;
+  bool autocast = false;
   int dense_dispatch = 0;  // tokens of a group whose rows are made by products with masks; 0: rows are moved
   bool weft = false;       // those of src/run
 };

@@ -42,6 +42,17 @@ double KernelSequence::clock() const {
   return choice.burst > 0 ? low + (1 - low) * std::sqrt(delay / (delay + choice.burst)) : low;
 }
 
+double KernelSequence::clock(const Product& product) const {
+  const double low = clock(), shortest = std::min({product.m, product.n, product.k});
+  if (choice.passes <= 0 || choice.burst > 0 || shortest <= 0) return low;
+  // A pass over the m·n results takes as long as so many multiplications along the sum.
+  const ProductRate rate = product_rate(device, arithmetic);
+  const double sustained = rate.peak.value * tuning.products[static_cast<std::size_t>(rate.arithmetic)].sustained.value;
+  const double width = width_of(part.signature().inputs[0].dtype);
+  const double pass = width / (memory_peak * tuning.stream.value) * sustained / 2;
+  return low + (1 - low) * std::min(1.0, choice.passes * pass / shortest);
+}
+
 double KernelSequence::share_of(Pass pass) const {
   const double known = tuning.passes[static_cast<std::size_t>(pass)].value.share;
   return known > 0 ? known : plain_share(pass, tuning);
@@ -62,7 +73,7 @@ void KernelSequence::add(KernelTime kernel, double flops, double bytes) {
 
 void KernelSequence::add_product(Product product, double flops) {
   if (flops <= 0) return;
-  product.efficiency *= choice.product_rate * clock();
+  product.efficiency *= choice.product_rate * clock(product);
   add(time_of(product), flops, product.bytes);
 }
 

@@ -27,6 +27,8 @@ class KernelSequence {
 
   // Under load the clock falls from its maximum to what the power limit allows, during a burst of calls.
   double clock() const;
+  // Passes through memory between products draw less: where they take as long as the product, its clock is the highest.
+  double clock(const Product& product) const;
   double launch() const { return tuning.kernel.value.value; }  // seconds to launch a kernel
   double share_of(Pass pass) const;                            // of the memory bandwidth
   double cast() const { return cast_; }                        // share of the first factor that is cast here

@@ -5,6 +5,7 @@
 #include "cost/attention_kernels.h"
 #include "cost/convolution_kernels.h"
 #include "cost/kernel_sequence.h"
+#include "graph/autocast.h"
 #include "graph/operators.h"
 
 namespace weft {
@@ -30,8 +31,31 @@ void cast_factor(KernelSequence& kernels) {
   if (kernels.cast() < 1) kernels.add_stream(2 * elements, kernels.tuning.stream.value);
 }
 
+// Autocast casts a weight to the type of the product before it, and the gradient of the weight to fp32 after it.
+void cast_weight(KernelSequence& kernels) {
+  constexpr double kWide = 4;
+  const LocalPart& part = kernels.part;
+  const Signature& signature = part.signature();
+  if (!kernels.choice.autocast || !casts_weight(signature)) return;
+  for (const Operand& operand : part.backward() ? signature.outputs : signature.inputs) {
+    if (!operand.weight) continue;
+    const double elements = part.elements(operand);
+    kernels.add_pass(Pass::Convert, elements * (kWide + width_of(operand.dtype)), 0, elements);
+  }
+}
+
+// Heads that lie side by side are copied so that those of each lie together, for a batched product.
+void copy_heads(KernelSequence& kernels) {
+  if (!kernels.choice.head_copies) return;
+  const LocalPart& part = kernels.part;
+  const Operand& head = part.signature().inputs[1];  // keys, values; queries and results are as large
+  for (int i = head_copies_of(part.signature()); i > 0; --i) kernels.add_pass(Pass::Turn, 2 * part.bytes(head));
+}
+
 void add_linear(KernelSequence& kernels) {
   cast_factor(kernels);
+  cast_weight(kernels);
+  copy_heads(kernels);
   Product plain = kernels.part.product();
   if (accumulates(kernels)) plain.efficiency = kernels.tuning.accumulating.value;
   kernels.add_product(plain);
@@ -40,6 +64,7 @@ void add_linear(KernelSequence& kernels) {
 void add_expert_linear(KernelSequence& kernels) {
   const DeviceTuning& tuning = kernels.tuning;
   cast_factor(kernels);
+  cast_weight(kernels);
   Product grouped = kernels.part.product();
   grouped.efficiency = tuning.grouped.value * (accumulates(kernels) ? tuning.accumulating.value : 1);
   if (grouped.flops() > 0) kernels.add_time(grouped.batch * tuning.grouped_start.value.value);
@@ -89,10 +114,10 @@ void weigh_rows(KernelSequence& kernels) {
   convert();
 }
 
-// Eager PyTorch: x·cos, the turned half negated, joined, times sin, and the sum: five passes.
+// Eager PyTorch: x·cos, the turned half negated, joined, times sin, and the sum.
 void add_rotary(KernelSequence& kernels) {
-  constexpr int kPasses = 5;
-  for (int i = 0; i < (kernels.choice.rotary ? 1 : kPasses); ++i) add_plain_pass(kernels);
+  if (kernels.choice.rotary) return add_plain_pass(kernels);
+  kernels.add_pass(Pass::PlainRotary, kernels.part.bytes());
 }
 
 // GShard's einsums with a mask of (token, expert, row of the expert's capacity) in every group of tokens: forward the
@@ -151,7 +176,28 @@ void add_norm(KernelSequence& kernels) {
     kernels.add_time(kernels.launch());
 }
 
+// log_softmax and nll_loss on the logits as they are: the first reads them twice and writes their logarithms, its backward
+// reads the gradient of the second, which was cleared before, twice and the logarithms once. Autocast gives nll_loss an
+// fp32 copy.
+void add_narrow_cross_entropy(KernelSequence& kernels) {
+  constexpr double kWide = 4;
+  const LocalPart& part = kernels.part;
+  const std::vector<Operand>& inputs = part.signature().inputs;
+  const Operand& logits =
+      *std::find_if(inputs.begin(), inputs.end(), [](const Operand& each) { return each.name == "x"; });
+  const double elements = part.elements(logits), width = width_of(logits.dtype), stream = kernels.tuning.stream.value;
+  const bool copies = kernels.choice.autocast && width < kWide;
+  if (copies) kernels.add_pass(Pass::Convert, elements * (width + kWide), 0, elements);
+  if (!part.backward()) {
+    kernels.add_stream(3 * elements * width, stream);
+    return kernels.add_pass(Pass::Sums, part.data_rows() * kWide);
+  }
+  kernels.add_stream(elements * (copies ? kWide : width), stream);
+  kernels.add_stream(4 * elements * width, stream);
+}
+
 void add_cross_entropy(KernelSequence& kernels) {
+  if (!kernels.choice.cross_entropy && !kernels.choice.wide_logits) return add_narrow_cross_entropy(kernels);
   const LocalPart& part = kernels.part;
   const Pass pass = kernels.choice.cross_entropy ? part.backward() ? Pass::CrossEntropyBackward : Pass::CrossEntropy
                     : part.backward()            ? Pass::PlainCrossEntropyBackward
@@ -221,6 +267,32 @@ void add_opaque(KernelSequence& kernels) {
   kernels.add_stream(kernels.part.bytes(), kernels.tuning.stream.value, kernels.part.pointwise_flops());
 }
 
+// One kernel works on some sixteen tensors (multi_tensor_apply; measurements/h200/steps_kernels.csv: 18 updates of 292).
+void share_kernel(KernelSequence& kernels, Pass pass) {
+  constexpr double kTensorsOfKernel = 16;
+  const double start = kernels.launch() + kernels.tuning.passes[static_cast<std::size_t>(pass)].value.start.value;
+  kernels.spare(start * (1 - 1 / kTensorsOfKernel), 0);
+}
+
+// Under autocast the weights are fp32: the narrow copies beside them are not the optimizer's.
+void add_update(KernelSequence& kernels) {
+  const LocalPart& part = kernels.part;
+  const Signature& signature = part.signature();
+  const bool copies = kernels.choice.autocast && signature.attrs.integer("master", 0) != 0;
+  kernels.add_pass(kernels.choice.optimizer ? Pass::Optimizer : Pass::PlainOptimizer,
+                   part.bytes() - (copies ? 2 * part.bytes(signature.inputs[0]) : 0));
+  if (kernels.choice.optimizer) share_kernel(kernels, Pass::Optimizer);
+}
+
+// Part of the kernel before it: what that has not read already.
+void add_fused_pointwise(KernelSequence& kernels) {
+  const LocalPart& part = kernels.part;
+  const Signature& signature = part.signature();
+  if (signature.kind != OpKind::Binary || is_cast(signature)) return;
+  const double bytes = part.bytes() - part.bytes(signature.inputs[0]);
+  kernels.add_time(bytes / (kernels.memory_peak * kernels.tuning.stream.value));
+}
+
 void run_kernels(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   const KernelChoice& choice = kernels.choice;
@@ -232,6 +304,7 @@ void run_kernels(KernelSequence& kernels) {
       return add_expert_linear(kernels);
     case OpKind::Conv1d:
     case OpKind::Conv2d:
+      cast_weight(kernels);
       return add_convolution(kernels);
     case OpKind::Attention:
       return add_attention(kernels);
@@ -253,14 +326,21 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::Reduce:
     case OpKind::NllLoss:
     case OpKind::BceLoss:
-    case OpKind::SumSquares:
-    case OpKind::NonFinite:
     case OpKind::AuxLoss:
       return kernels.add_pass(Pass::Sums, part.bytes(), part.data_rows());
+    case OpKind::SumSquares:
+    case OpKind::NonFinite:
+      kernels.add_pass(Pass::Sums, part.bytes(), part.data_rows());
+      if (choice.optimizer) share_kernel(kernels, Pass::Sums);
+      return;
     case OpKind::Bias:
       // Forward, it is the epilogue of the product before it, in eager mode too; not where every operator is a kernel.
+      cast_weight(kernels);
       if (part.backward()) return kernels.add_pass(Pass::ColumnSums, part.bytes());
-      if (choice.weft) add_plain_pass(kernels);
+      if (choice.weft) return add_plain_pass(kernels);
+      // Convolutions leave it to a kernel of its own.
+      if (adds_bias(part.signature()) && !choice.bias_activation)
+        kernels.add_stream(part.bytes(), kernels.tuning.stream.value);
       return;
     case OpKind::Embedding:
       return add_embedding(kernels);
@@ -278,7 +358,7 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::Adam:
     case OpKind::LambUpdate:
     case OpKind::LambApply:
-      return kernels.add_pass(choice.optimizer ? Pass::Optimizer : Pass::PlainOptimizer, part.bytes());
+      return add_update(kernels);
     case OpKind::Opaque:
       return add_opaque(kernels);
     case OpKind::Accumulate:
@@ -289,11 +369,14 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::Binary:
       // On images it is fused with the batch norm before it.
       if (choice.batch_norm && part.signature().outputs[0].dims.size() == 4) return;
+      if (choice.pointwise && (part.signature().kind == OpKind::Binary || is_cast(part.signature())))
+        return add_fused_pointwise(kernels);
       return add_plain_pass(kernels);
     case OpKind::Glu:
       if (choice.bias_activation) return add_plain_pass(kernels);
       return kernels.add_pass(part.backward() ? Pass::GluBackward : Pass::Glu, part.bytes());
     case OpKind::Dropout:
+      if (choice.pointwise) return;
       return part.backward() ? add_plain_pass(kernels) : kernels.add_pass(Pass::Dropout, part.bytes());
     case OpKind::Rotary:
       return add_rotary(kernels);

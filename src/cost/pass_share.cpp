@@ -15,6 +15,8 @@ double plain_share(Pass pass, const DeviceTuning& tuning) {
     case Pass::TransformWindows:
     case Pass::LstmGates:
       return tuning.stream.value;
+    case Pass::PlainRotary:
+      return tuning.stream.value / 5;  // two products, a turned copy in two, and the sum
     case Pass::Glu:
       return tuning.stream.value * 3 / 5;  // read, write; read twice, write
     case Pass::GluBackward:

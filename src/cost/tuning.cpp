@@ -81,6 +81,7 @@ constexpr std::array<std::string_view, kPasses> kPassNames = {
     "broadcast",
     "convert",
     "dropout",
+    "plain_rotary",
     "turn",
     "transform",
     "transform_windows",

@@ -32,6 +32,7 @@ enum class Pass : std::uint8_t {
   Broadcast,           // a row added to every row
   Convert,             // operands of several types
   Dropout,             // random numbers
+  PlainRotary,         // rotary embeddings as a sequence of pointwise kernels
   Turn,                // a transpose that is not a view
   Transform,           // tiles of images, to Winograd's factors and back
   TransformWindows,    // Winograd's transform of windows

@@ -54,7 +54,8 @@ constexpr Converter kConverters[] = {{"fp8", "torchtitan.components.quantization
 constexpr std::string_view kStack = "torchtitan";
 // What the stack's compiled blocks fuse; without torch.compile none of it.
 constexpr std::string_view kEager =
-    "fused_norm=false,fused_bias_activation=false,fused_cross_entropy=false,host_per_operator=6us";
+    "fused_norm=false,fused_bias_activation=false,fused_cross_entropy=false,host_per_operator=21us,"
+    "host_per_gradient=26us,host_per_update=6us";
 
 // The flavor of a decoder; its context may be shorter than torchtitan's.
 const Flavor* flavor_of(const TransformerConfig& decoder) {

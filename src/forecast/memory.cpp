@@ -97,6 +97,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   const Program& program = compiled.program;
   const Schedule& schedule = compiled.schedule;
   for (const auto& [parameter, sum] : training.accumulated) gradient_[training.graph.tensors()[sum].storage] = 1;
+  find_passing_gradients();
   // The storage of a saved view is saved, whatever its own kind.
   for (const Buffer& buffer : program.buffers)
     if (buffer.kind == BufferKind::Saved) saved_[buffer.memory] = 1;
@@ -107,7 +108,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, training.graph, stack_);
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
-    if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
+    if (buffer.memory != id || buffer.on_host || !keeps(id) || !own[buffer.layout.mesh]) continue;
     Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
                   : kind_of(id) == "buffers"           ? kept_.buffers
                   : gradient_[buffer.tensor]           ? kept_.gradients
@@ -150,6 +151,25 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   }
 }
 
+bool MemoryOfClass::keeps(BufferId root) const {
+  return is_kept(compiled_.program.buffers[root].kind) && passing_[root] == 0;
+}
+
+// Gradients that the backward pass allocates and the step gives back: of one micro-batch, and not in buckets to be
+// reduced.
+void MemoryOfClass::find_passing_gradients() {
+  const Program& program = compiled_.program;
+  passing_.resize(program.buffers.size(), 0);
+  if (stack_.held_gradients.value || compiled_.schedule.micro_batches > 1) return;
+  for (BufferId id : program.buffers.ids()) {
+    const Buffer& buffer = program.buffers[id];
+    passing_[id] = buffer.memory == id && buffer.kind == BufferKind::State && gradient_[buffer.tensor];
+  }
+  for (const Instruction& instruction : program.instructions)
+    if (std::holds_alternative<Communicate>(instruction.what))
+      for (BufferId id : reads_of(program, instruction)) passing_[program.buffers[id].memory] = 0;
+}
+
 const std::vector<InstructionId>& MemoryOfClass::instructions(std::size_t play) const {
   return bodies_[body_of_play_[play]];
 }
@@ -166,7 +186,8 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   } else {
     elements = largest_local_elements(buffer.layout, mesh);
   }
-  const std::int64_t bytes = bytes_of(stored_type(program, training_.graph, id), elements);
+  std::int64_t bytes = bytes_of(stored_type(program, training_.graph, id), elements);
+  if (saved_[buffer.memory]) bytes += elements * beside_per_element(training_.graph, buffer.tensor, stack_);
   if (!smaller_) bytes_[id] = bytes;
   return {bytes};
 }
@@ -247,8 +268,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
       for (const auto& touched : {reads_of(program, instruction), writes_of(program, instruction)})
         for (BufferId id : touched) {
           const BufferId root = program.buffers[id].memory;
-          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && !held[root] &&
-              !(first && made_in_sums_[root]))
+          if (!keeps(root) && !program.buffers[root].on_host && !held[root] && !(first && made_in_sums_[root]))
             change(position, root, 1);
         }
       if (const std::int64_t scratch = scratch_of(instruction); scratch > 0)
@@ -289,6 +309,15 @@ MemoryOfClass::Peak MemoryOfClass::peak() const {
   const BodyMemory& highest = body(peak.play);
   for (std::size_t i = 0; i < highest.highest; ++i)
     (highest.changes[i].activation ? peak.held.activations : peak.held.buffers).value += highest.changes[i].bytes;
+  // Gradients are counted as such.
+  const auto move = [&](BufferId id, std::int64_t bytes) {
+    if (!id.valid() || passing_[id] == 0) return;
+    peak.held.buffers.value -= bytes;
+    peak.held.gradients.value += bytes;
+  };
+  for (std::size_t play = 0; play < peak.play; ++play)
+    for (const MemoryChange& each : body(play).changes) move(each.buffer, each.bytes);
+  for (std::size_t i = 0; i < highest.highest; ++i) move(highest.changes[i].buffer, highest.changes[i].bytes);
   if (highest.highest > 0) peak.at = instructions(peak.play)[highest.changes[highest.highest - 1].position];
   return peak;
 }

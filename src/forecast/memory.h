@@ -87,6 +87,8 @@ class MemoryOfClass {
 
  private:
   Bytes bytes_of_buffer(BufferId id) const;  // in a smaller last micro-batch while `smaller_`
+  void find_passing_gradients();
+  bool keeps(BufferId root) const;  // from step to step
   bool is_flat(const Communicate& communicate) const;
   std::int64_t scratch_of(const Instruction& instruction) const;
   void play_micro_batch(const std::vector<std::size_t>& plays);
@@ -105,6 +107,7 @@ class MemoryOfClass {
   IdVec<BufferId, char> saved_;
   IdVec<BufferId, char> made_in_sums_;  // in the first micro-batch
   IdVec<TensorId, char> gradient_;
+  IdVec<BufferId, char> passing_;  // gradients that are there from the backward pass to the step
   bool smaller_ = false;
   mutable IdVec<BufferId, std::int64_t> bytes_;
   HeldBytes kept_;

@@ -15,8 +15,13 @@ double scratch_per_element(const Signature& signature, const SoftwareStack& stac
       // logarithms beside them and, backward, two gradients beside those (3, PyTorch). Backward, the program counts
       // the logits, which nothing keeps then, and the narrow gradient, which is made when the others are gone.
       if (stack.fused_cross_entropy.value) return 0;
-      const double copies = kWide * stack.logit_copies.value,
-                   narrow = bits_of((backward ? signature.outputs : signature.inputs)[0].dtype) / 8.0;
+      const double narrow = bits_of((backward ? signature.outputs : signature.inputs)[0].dtype) / 8.0;
+      if (!stack.wide_logits.value) {
+        // Their logarithms, and backward the gradient of those; under autocast nll_loss has an fp32 copy, and its gradient.
+        const bool copies = stack.autocast.value && narrow < kWide;
+        return backward ? (copies ? 2 * kWide : 2 * narrow) : narrow + (copies ? kWide : 0);
+      }
+      const double copies = kWide * stack.logit_copies.value;
       return backward ? std::max(copies, kWide + narrow) - 2 * narrow : std::max(kWide, copies - kWide);
     }
     case OpKind::WeighRows:
@@ -27,6 +32,16 @@ double scratch_per_element(const Signature& signature, const SoftwareStack& stac
     default:
       return 0;
   }
+}
+
+int beside_per_element(const Graph& graph, TensorId tensor, const SoftwareStack& stack) {
+  const OpId producer = graph.tensors()[tensor].producer;
+  if (!producer.valid() || stack.weft_kernels.value) return 0;
+  const Signature& signature = graph.signature(producer);
+  if (!signature.gradient.empty()) return 0;
+  if (signature.kind == OpKind::Pool2d) return signature.attrs.text("fn", "max") == "max" ? 8 : 0;
+  const bool apart = signature.kind == OpKind::Glu && !stack.fused_bias_activation.value;
+  return apart ? bits_of(signature.outputs[0].dtype) / 8 : 0;
 }
 
 }  // namespace weft

@@ -53,6 +53,9 @@ std::span<const OpEntry> training_operators();
 // The windows that the attributes `stride`, `dilation` and `pad` (low ends, then high ends) describe.
 WindowSizes windows_of(const Attrs& attrs, std::size_t rank);
 
+// The type of an output as notation, ":f32", where the attribute `to` gives one; else empty.
+Result<std::string> output_type(const Attrs& attrs);
+
 // Axis names for a tensor of `rank` dimensions when only the rank is known: b,d · b,s,d · b,c,h,w · i0,i1,….
 std::vector<std::string> axis_names_for_rank(std::size_t rank);
 

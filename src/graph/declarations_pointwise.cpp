@@ -56,10 +56,9 @@ Result<Declaration> unary(const Attrs& attrs, Inputs) {
     }
     if (fn == "identity") declaration.aliases = "y:x";
     if (fn == "cast") {
-      const std::string_view to = attrs.text("to", "");
-      const auto dtype = dtype_named(to);
-      if (!dtype) return error("unary: cast to '{}': not an element type", to);
-      declaration.notation += fmt::format(":{}", name_of(*dtype));
+      if (!attrs.has("to")) return error("unary: cast to what? to= missing");
+      WEFT_TRY(const std::string type, output_type(attrs));
+      declaration.notation += type;
     }
     return declaration;
   }
@@ -103,16 +102,22 @@ Result<Declaration> binary(const Attrs& attrs, Inputs inputs) {
   if (inputs.size() != 2) return error("binary: takes 2 inputs, not {}", inputs.size());
   WEFT_TRY(const std::vector<std::string> operands, broadcast("binary", inputs));
   const std::string_view fn = attrs.text("fn", "");
+  WEFT_TRY(const std::string type, output_type(attrs));
   Declaration declaration{
-      .notation = fmt::format("a[{}] b[{}] -> y[{}]", operands[0], operands[1], operands[2]),
+      .notation = fmt::format("a[{}] b[{}] -> y[{}]{}", operands[0], operands[1], operands[2], type),
       .pointwise = 1,
+  };
+  // The gradient of a term of another type is cast to it.
+  const DType made = attrs.has("to") ? *dtype_named(attrs.text("to", "")) : inputs[0].dtype;
+  const auto passes = [&](std::size_t i, const char* as_is, const char* cast) {
+    return std::string(!is_floating(inputs[i].dtype) || inputs[i].dtype == made ? as_is : cast);
   };
   if (fn == "add") {
     declaration.linear = "a+b";
-    declaration.gradients = {"a = dy", "b = dy"};
+    declaration.gradients = {passes(0, "a = dy", "grad_a: dy -> da"), passes(1, "b = dy", "grad_b: dy -> db")};
   } else if (fn == "sub") {
     declaration.linear = "a+b";
-    declaration.gradients = {"a = dy", "grad_b: dy -> db"};
+    declaration.gradients = {passes(0, "a = dy", "grad_a: dy -> da"), "grad_b: dy -> db"};
   } else if (fn == "mul") {
     declaration.linear = "a b";
     declaration.gradients = {"grad_a: dy b -> da", "grad_b: dy a -> db"};
@@ -161,7 +166,7 @@ Result<Declaration> bias(const Attrs& attrs, Inputs inputs) {
 const OpEntry kOperators[] = {
     // value: the factor of scale, the limit of softcap, the slope of leaky_relu; low, high: the bounds of clamp.
     {OpKind::Unary, "unary", "fn:str value:num to:str low:num high:num", unary},
-    {OpKind::Binary, "binary", "fn:str", binary},
+    {OpKind::Binary, "binary", "fn:str to:str", binary},
     {OpKind::Select, "select", "", select},
     {OpKind::Glu, "glu", "fn:str packed:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {

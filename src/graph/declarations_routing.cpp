@@ -42,14 +42,15 @@ Result<Groups> routing(std::string_view op, const Attrs& attrs) {
 }
 
 const OpEntry kOperators[] = {
-    {OpKind::Embedding, "embedding", "pool:str",
+    {OpKind::Embedding, "embedding", "pool:str to:str",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        const std::string_view pool = attrs.text("pool", "none");
        if (pool != "none" && pool != "sum") return error("embedding: pool '{}': write none or sum", pool);
+       WEFT_TRY(const std::string type, output_type(attrs));
        return Declaration{
            // Splitting the vocabulary v: each shard looks up what it has and adds zero for the rest.
            // Pooled: the l rows of a bag are added (DLRM).
-           .notation = pool == "sum" ? "ids[...,l] table[v,d] -> y[...,d]" : "ids[...] table[v,d] -> y[...,d]",
+           .notation = (pool == "sum" ? "ids[...,l] table[v,d] -> y[...,d]" : "ids[...] table[v,d] -> y[...,d]") + type,
            .sample = "...",
            .linear = "table",
            .pointwise = pool == "sum" ? 1.0 : 0.0,

@@ -314,6 +314,14 @@ Result<TensorType> parse_tensor_type(std::string_view text) {
   return type;
 }
 
+Result<std::string> output_type(const Attrs& attrs) {
+  if (!attrs.has("to")) return std::string();
+  const std::string_view to = attrs.text("to", "");
+  const auto dtype = dtype_named(to);
+  if (!dtype) return error("to '{}': not an element type", to);
+  return fmt::format(":{}", name_of(*dtype));
+}
+
 std::vector<std::string> axis_names_for_rank(std::size_t rank) {
   switch (rank) {
     case 1:
@@ -469,6 +477,20 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
       if (output && signature.inputs[i].name == input) output->aliases = static_cast<int>(i);
   });
   return signature;
+}
+
+bool adds_bias(const Signature& signature) {
+  return signature.kind == OpKind::Bias && signature.gradient.empty() && signature.outputs[0].dims.size() == 4;
+}
+
+int head_copies_of(const Signature& signature) {
+  if (signature.kind != OpKind::Matmul) return 0;
+  int copies = 0;
+  for (int i = 0; i < signature.operand_count(); ++i) {
+    const Operand& operand = signature.operand(i);
+    if (!operand.dims.empty() && operand.dims.back().factors.size() > 1) ++copies;
+  }
+  return signature.gradient.empty() ? copies : std::min(copies, 1);
 }
 
 std::vector<Gradient> gradients_of(const Signature& forward) {

@@ -95,6 +95,14 @@ Result<TensorType> parse_tensor_type(std::string_view text);
 // Binds axes to sizes, checks that the inputs fit, infers the outputs. Errors name the operator, axis and sizes.
 Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<const TensorType> inputs);
 
+// Operands of a product over heads that must be copied so that a head's rows lie together (batched products of PyTorch's
+// permuted tensors): forward those whose last dimension holds several heads side by side; backward the one that is made,
+// or else the incoming gradient.
+int head_copies_of(const Signature& signature);
+
+// Whether a bias is added by a kernel of its own, after a convolution: products add theirs.
+bool adds_bias(const Signature& signature);
+
 // One way gradients flow back through an operator.
 struct Gradient {
   std::string name;                 // "grad_weight"; empty: the gradient passes through unchanged (`x = dy`)

@@ -317,7 +317,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     finish = std::max(finish, std::max(end, data_free));
     exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
     double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
-    if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_operator.value.value);
+    step = std::max(step, operators * block.host_per_update);
     if (plan.zero == 1 || plan.zero == 2) {
       // Buckets are gathered while others are still being updated; a quarter of the shorter one is not hidden.
       if (has_replicas) step = std::max(step, gather) + 0.25 * std::min(step, gather);
@@ -342,6 +342,20 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   }
   const double norm = data.world_all_reduce + block.step_fixed;
   made.step_s = finish + norm + step_tail;
+  // The host issues all of it, and the first forward pass no sooner than that takes it.
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    double issued = 0, first = 0, forward = 0;
+    for (int chunk = 0; chunk < table.chunks(); ++chunk)
+      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
+        const SectionCost& of = at(section);
+        issued += micro_batches * (of.host_forward + of.host_backward) - of.host_accumulate +
+                  of.optimizer_operators * block.host_per_update;
+        first += of.host_forward;
+        forward += of.forward;
+      }
+    if (plan.pp == 1) issued = std::max(issued, made.step_s + first - forward);
+    made.step_s = std::max(made.step_s, issued);
+  }
   made.optimizer_s = norm + step_tail;
   made.data_s = exposed_data;
   const auto busiest_rank = static_cast<int>(std::max_element(work.begin(), work.end()) - work.begin());

@@ -10,6 +10,7 @@
 #include "cost/step_prices.h"
 #include "forecast/forecast.h"
 #include "forecast/memory.h"
+#include "price/launches.h"
 #include "strategy/layers.h"
 
 namespace weft {
@@ -50,6 +51,11 @@ Parallelism parallelism_of(const PlanProblem& problem, const BlockShape& shape, 
 }
 
 // Reads the costs from a simulated instance. Sections are numbered in the order of the network.
+// Whether the host issues a kernel when the one before has ended: then its time adds to the device's.
+bool waits_for_kernels(const SoftwareStack& stack) {
+  return stack.blocking_launches.value || stack.host_computes.value;
+}
+
 class Reader {
  public:
   Reader(const PlanProblem& problem, const Plan& plan, PlayedPlan played)
@@ -93,6 +99,9 @@ class Reader {
       costs.kinds[kind].backward /= std::max(1, alike[kind]);
     }
     costs.step_fixed = step_fixed_;
+    if (!plan_.stack().graph_capture.value)
+      costs.host_per_update =
+          plan_.stack().host_per_update.value.value * plan_.cluster().host_of(plan_.ranks().front());
     for (const Buffer& buffer : program().buffers)
       if (buffer.kind == BufferKind::Parameter) costs.axes = program().meshes[buffer.layout.mesh].axes();
     return costs;
@@ -141,6 +150,12 @@ class Reader {
   }
 
   int section_of(OpId op) const { return section_of_op_[op]; }
+  // Seconds of the host to issue an operator; where it waits for every kernel, they are in the times played.
+  double host_of(OpId op) const {
+    const SoftwareStack& stack = plan_.stack();
+    if (stack.graph_capture.value || waits_for_kernels(stack)) return 0;
+    return host_time_of(graph(), op, stack).value * plan_.cluster().host_of(plan_.ranks().front());
+  }
   // The section of a computation; −1: not a computation, or in no section.
   int section_of(InstructionId id) const {
     const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
@@ -235,7 +250,8 @@ class Reader {
       if (is_communication(work)) return;
       if (span.play == kStep) {
         if (section < 0) {
-          step_fixed_ += seconds_of(std::max(work.fixed, task.host));
+          const auto* compute = std::get_if<Compute>(&instruction.what);
+          step_fixed_ += std::max(seconds_of(work.fixed), compute ? host_of(compute->op) : 0);
         } else {
           at(section).optimizer += seconds_of(work.fixed);
           ++at(section).optimizer_operators;
@@ -245,6 +261,8 @@ class Reader {
       if (!looked_at) return;
       const int own = current;
       const ComputeShare share{seconds_of(work.fixed), work.sm_share, work.memory_share, work.waves};
+      const auto* compute = std::get_if<Compute>(&instruction.what);
+      if (compute) (span.play == kForward ? at(own).host_forward : at(own).host_backward) += host_of(compute->op);
       if (span.play == kForward) {
         at(own).compute_forward += share.time;
         at(own).forward_shares.push_back(share);
@@ -252,13 +270,15 @@ class Reader {
         at(own).compute_backward += share.time;
         at(own).backward_shares.push_back(share);
         if (instruction.weight_part) at(own).backward_weight += share.time;
-        const auto* compute = std::get_if<Compute>(&instruction.what);
         const bool again = compute && graph().ops()[compute->op].phase == Phase::Forward;
         if (!again) differentiated_[static_cast<std::size_t>(own)] = 1;
         if (again && !differentiated_[static_cast<std::size_t>(own)]) at(own).recompute_head += share.time;
         if (compute && graph().kind(compute->op) == OpKind::Accumulate) {
           const TensorId sum = graph().tensors()[graph().inputs(compute->op).front()].storage;
-          if (!std::exchange(summed_[sum], 1)) at(own).accumulate += share.time;
+          if (!std::exchange(summed_[sum], 1)) {
+            at(own).accumulate += share.time;
+            at(own).host_accumulate += host_of(compute->op);
+          }
         }
       }
     });
@@ -452,7 +472,8 @@ Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost
                                       choose_strategy(parallelism_of(problem, shape, replicas)), &graphs));
   const StepPrices prices(plan.cluster(), cost, plan.stack().uneven_parts.value);
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices, shape.split_backward));
-  WEFT_TRY(PlayedPlan played, play_plan(plan, std::move(compiled), cost, {.record = true}));
+  WEFT_TRY(PlayedPlan played,
+           play_plan(plan, std::move(compiled), cost, {.record = true, .host = waits_for_kernels(plan.stack())}));
   return Reader(problem, plan, std::move(played)).run();
 }
 

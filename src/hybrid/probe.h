@@ -73,6 +73,8 @@ struct SectionCost {
   // on shards. (A parameter that is used several times has several terms; the others are added in every micro-batch.)
   double accumulate = 0;
   double compute_forward = 0, compute_backward = 0;  // computation only
+  // Of the host to issue it; of that, accumulation, which the first micro-batch skips.
+  double host_forward = 0, host_backward = 0, host_accumulate = 0;
   std::vector<ComputeShare> forward_shares, backward_shares;
   std::vector<LinkLoads> loads;  // of communication inside the section, …
   std::vector<CommunicationSpan> forward_communication, backward_communication;  // … and its moments, in order
@@ -95,6 +97,7 @@ struct BlockCosts {
   std::vector<SectionCost> kinds;  // by Section::kind
   std::vector<MeshAxis> axes;      // of the probe's mesh
   double step_fixed = 0;           // seconds of the optimizer step that belong to no parameter
+  double host_per_update = 0;      // seconds of the host for an operator of the optimizer step
 };
 
 // `graphs` holds training graphs of shapes that were probed before.

@@ -88,6 +88,7 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
     precision.gradients = *gradient;
   const bool autocast = found->stored != DType::F32 && (found->autocast || stack_weight == DType::F32);
   if (autocast) precision.gradients = DType::F32;
+  precision.autocast = autocast && stack.autocast.value;
   if (found->stored != DType::F32) precision.moments = stack.moment_dtype.value.value_or(DType::F32);
   precision.masters = found->stored != DType::F32 && (autocast || stack.master_dtype.value.has_value());
   if (autocast)

@@ -23,6 +23,7 @@ struct Precision {
   DType stored = DType::BF16;     // weights and activations of the graph
   DType gradients = DType::BF16;  // accumulators
   bool masters = true;            // fp32 master weights
+  bool autocast = false;          // of the graph's operators (graph/autocast.h), by a stack that has it
   DType moments = DType::F32;     // of the optimizer
   // The arithmetic of matrix products, if not their operands' type: tf32 for all, fp8 and fp4 for linears of the
   // blocks.

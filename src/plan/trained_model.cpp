@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/units.h"
+#include "graph/autocast.h"
 #include "plan/freeze.h"
 
 namespace weft {
@@ -61,6 +62,7 @@ class ModelBuilder {
     WEFT_TRY_OK(settle_routing());
     WEFT_TRY(Model model, load());
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(check_samples(model.graph, shape_.batch));
+    WEFT_TRY_OK(cast(model));
     result_.options = training_options(model);
     WEFT_TRY(result_.options.frozen, frozen_parameters(model.graph, words_.freeze));
     Result<TrainingGraph> differentiated = make_training_graph(std::move(model.graph), result_.options);
@@ -158,6 +160,12 @@ class ModelBuilder {
     return Ok{};
   }
 
+  Status cast(Model& model) const {
+    if (!job_.precision.autocast) return Ok{};
+    WEFT_TRY(model.graph, with_autocast(model.graph, job_.precision.stored));
+    return Ok{};
+  }
+
   TrainingOptions training_options(const Model& model) {
     TrainingOptions options;
     options.optimizer = optimizer_of(job_, model.info, model.graph);
@@ -165,7 +173,8 @@ class ModelBuilder {
     options.gradient_dtype = job_.precision.gradients;
     options.moment_dtype = job_.precision.moments;
     const bool clips = usual_optimizer(model.info, model.graph) == OptimizerKind::AdamW;
-    if (!clips && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
+    if (!job_.stack.clip_gradients.value || (!clips && model.info.kind != ModelKind::Recurrent))
+      options.clip_norm.reset();
     options.loss_scaling = job_.precision.stored == DType::F16;
     assume(fmt::format("optimizer {}{}", name_of(options.optimizer),
                        options.clip_norm ? ", gradients clipped by their norm" : ""));
@@ -178,6 +187,7 @@ class ModelBuilder {
     options_.batch = shape_.last_batch;
     WEFT_TRY(Model model, load_model(spec_, options_));
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(check_samples(model.graph, shape_.last_batch));
+    WEFT_TRY_OK(cast(model));
     WEFT_TRY(result_.last, make_training_graph(std::move(model.graph), result_.options));
     return Ok{};
   }

@@ -327,7 +327,7 @@ void PricedProgram::price_tasks(InstructionId id, Entry& entry) {
     for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
       task_ = blank;
       task_.work = works_.compute(pricer_.combine_cost(*combine, mesh, cluster_.spec(mesh.devices()[p])));
-      pricer_.add_host(task_, instruction);
+      pricer_.add_host(task_, instruction, mesh.devices()[p]);
       put_with_waits(entry, p, task_, instruction);
     }
     return;
@@ -375,7 +375,7 @@ void PricedProgram::price_compute(const Instruction& instruction, const Task& bl
     task_ = blank;
     if (works_.all()[work].fixed != 0) {  // not a view
       task_.work = work;
-      pricer_.add_host(task_, instruction);
+      pricer_.add_host(task_, instruction, mesh.devices()[p]);
     }
     put_with_waits(entry, p, task_, instruction);
   }
@@ -451,7 +451,7 @@ void PricedProgram::price_communication(InstructionId id, const Instruction& ins
           made.links = links_of(communications.groups()[group], of);
         });
       }
-      pricer_.add_host(task, instruction);
+      pricer_.add_host(task, instruction, world_.devices()[agent]);
     }
     put_with_waits(entry, p, task, instruction);
   }

@@ -27,12 +27,14 @@ Task InstructionPricer::blank(InstructionId id) const {
   return task;
 }
 
-void InstructionPricer::add_host(Task& task, const Instruction& instruction) const {
+void InstructionPricer::add_host(Task& task, const Instruction& instruction, DeviceId device) const {
   const auto* compute = std::get_if<Compute>(&instruction.what);
   const bool local = compute || std::holds_alternative<Combine>(instruction.what);
   if (!stack_.graph_capture.value) {
-    const int launches = compute ? launches_of(graph_.signature(compute->op), stack_) : 1;
-    task.host = picoseconds(local ? stack_.host_per_operator.value : stack_.host_per_collective.value) * launches;
+    const Seconds usual = compute ? host_time_of(graph_, compute->op, stack_)
+                          : local ? stack_.host_per_gradient.value
+                                  : stack_.host_per_collective.value;
+    task.host = picoseconds({usual.value * cluster_.host_of(device)});
   }
   // A receive is issued when its sender is, long before it is needed: waiting for it there would hold up what stands between.
   const bool transfers =

@@ -33,8 +33,8 @@ class InstructionPricer {
 
   // A task for the instruction, without work and host time.
   Task blank(InstructionId id) const;
-  // Adds the host time to issue the instruction to a task with work.
-  void add_host(Task& task, const Instruction& instruction) const;
+  // Adds the host time to issue the instruction to a task with work on that device.
+  void add_host(Task& task, const Instruction& instruction, DeviceId device) const;
 
   // The share of an fp8 product's first factor that a device casts itself: of what was gathered, its part.
   double cast_share(const Compute& compute) const;

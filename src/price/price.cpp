@@ -111,8 +111,10 @@ class Pricer {
       colours[position] = (colours[position] ^ (what + 0x9e3779b97f4a7c15ULL)) * 0xff51afd7ed558ccdULL;
       colours[position] ^= colours[position] >> 33;
     };
-    for (std::size_t i = 0; i < colours.size(); ++i)
+    for (std::size_t i = 0; i < colours.size(); ++i) {
       add(i, std::bit_cast<std::uintptr_t>(&cluster_.spec(world_.devices()[i])));
+      add(i, std::bit_cast<std::uint64_t>(cluster_.host_of(world_.devices()[i])));
+    }
     if (options_.fold == Fold::None) return colours;
     std::vector<std::vector<std::size_t>> positions(program_.meshes.size());
     for (MeshId mesh : program_.meshes.ids()) {
@@ -352,13 +354,13 @@ class Pricer {
                                            : works_.compute(pricer_.compute_cost(*compute, mesh, position));
       if (works_.all()[work].fixed == 0) return task;  // a view
       task.work = work;
-      pricer_.add_host(task, instruction);
+      pricer_.add_host(task, instruction, device);
       return task;
     }
     if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
       task.work = works_.compute((last ? *last_pricer_ : pricer_)
                                      .combine_cost(*combine, program_.meshes[instruction.mesh], cluster_.spec(device)));
-      pricer_.add_host(task, instruction);
+      pricer_.add_host(task, instruction, device);
       return task;
     }
     const KindId kind = kind_of_[id];
@@ -370,7 +372,7 @@ class Pricer {
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
     if (const auto* receive = std::get_if<Receive>(&instruction.what)) key = ~receive->transfer.index();
     communicate(task, instruction, group, key, last, product_beside(id, position, last));
-    pricer_.add_host(task, instruction);
+    pricer_.add_host(task, instruction, device);
     return task;
   }
 

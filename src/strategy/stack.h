@@ -40,9 +40,9 @@ struct SoftwareStack {
   // Collectives on activations run beside what is issued after them and does not need them: the gradient of a linear
   // layer's input is summed while the gradient of its weight is computed, its input gathered beside the former.
   Figure<bool> tensor_overlap;
-  Figure<bool> tensor_chunks;   // and in chunks beside the products that they belong to (price/pipelined.h)
-  Figure<bool> p2p_overlap;     // sends and receives between stages overlap with computation
-  Figure<bool> p2p_in_parts;    // tensors replicated over tp are sent in parts and gathered on arrival
+  Figure<bool> tensor_chunks;  // and in chunks beside the products that they belong to (price/pipelined.h)
+  Figure<bool> p2p_overlap;    // sends and receives between stages overlap with computation
+  Figure<bool> p2p_in_parts;   // tensors replicated over tp are sent in parts and gathered on arrival
   // All-gathers and reduce-scatters of parts of different sizes: padded or grouped; none: whichever is cheaper.
   Figure<std::optional<Parts>> uneven_parts;
   Figure<bool> tokens_once;          // a token is sent once to a device with several of its experts (DeepEP, HybridEP)
@@ -51,11 +51,15 @@ struct SoftwareStack {
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer, fused_rotary;
   // Most keys over which scaling, masking and softmax of plain attention are one kernel; kAnySoftmaxKeys: a compiler's.
   Figure<int> softmax_keys;
+  Figure<bool> wide_logits;  // a cross-entropy of plain kernels works on fp32 logits; else in the type that they have
   // fp32 copies of the logits (their logarithms, gradients) that a cross-entropy of plain kernels holds at its peak.
   Figure<int> logit_copies;
+  Figure<bool> fused_pointwise;     // additions, dropout and casts are part of the kernel before them
+  Figure<bool> head_copies;         // plain attention copies heads side by side for its batched products, and back
   Figure<bool> fused_accumulation;  // weight-gradient products add to the accumulators (beta = 1)
   Figure<bool> fused_batch_norm;    // fused with the addition and the activation after it
   Figure<bool> channels_last;       // otherwise 16-bit convolutions transpose their inputs and outputs
+  Figure<int> passes_between;       // passes through memory over a product's result, which let the clock recover
   Figure<double> product_rate;      // the share of the device's rate of products that the stack's libraries reach
   Figure<double> collective_rate;   // the share of the links' rate that the stack's collectives reach
   Figure<bool> weft_kernels;  // every operator is one kernel of src/run, each tensor's update and sum a call of its own
@@ -63,8 +67,10 @@ struct SoftwareStack {
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
   Figure<Bytes> kept_most;           // the most that they take on a device; 0: no limit
-  Figure<bool> narrow_weights;       // weights of fp8 products are stored in fp8 alone, beside their masters
-  Figure<int> dense_dispatch;        // experts' rows are made by products with masks over so many tokens; 0: moved
+  Figure<bool> autocast;        // fp32 weights, cast where they are used; fp32 norms and residuals (graph/autocast.h)
+  Figure<bool> held_gradients;  // also where no gradient is yet; else from backward to the step (set_to_none)
+  Figure<bool> narrow_weights;  // weights of fp8 products are stored in fp8 alone, beside their masters
+  Figure<int> dense_dispatch;   // experts' rows are made by products with masks over so many tokens; 0: moved
   // What the driver's memory holds besides the allocator's: context and kernels, buffers of a communicator; and the share
   // of activations and buffers that the allocator loses to fragmentation.
   Figure<Bytes> context, communicator;
@@ -73,10 +79,15 @@ struct SoftwareStack {
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;
   // The host that issues the work.
-  Figure<Seconds> host_per_operator, host_per_collective;
+  Figure<Seconds> host_per_operator;  // a call of the forward pass, with the module around it
+  Figure<Seconds> host_per_gradient;  // a kernel of the backward pass
+  Figure<Seconds> host_per_cast;      // a cast by autocast
+  Figure<Seconds> host_per_update;    // each tensor of the optimizer step
+  Figure<Seconds> host_per_collective;
   Figure<int> run_ahead;            // most operators issued and not yet begun
   Figure<bool> blocking_launches;   // the host waits for the end of every kernel (CUDA_LAUNCH_BLOCKING=1)
   Figure<bool> host_computes;       // operators run on the host that issues them, one after the other
+  Figure<bool> clip_gradients;      // by their norm, where the optimizer is one of Adam's
   Figure<bool> sync_on_norm;        // the host waits for the device once per step, to read the gradient norm
   Figure<bool> graph_capture;       // CUDA graphs: no host time per operator
   Figure<bool> nvls;                // in-switch reductions are used where the switch has them

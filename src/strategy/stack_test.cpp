@@ -11,10 +11,16 @@ using testing::HasSubstr;
 SoftwareStack stack(std::string_view name) { return find_stack(name).value(); }
 
 TEST(Stack, KnowsTheStacksBehindPublishedMeasurements) {
-  for (const char* name :
-       {"megatron-lm", "megatron-deepspeed", "megatron-2020", "megatron-2021", "nemo-24.09", "llm-foundry",
-        "megatron-lm-b200", "megatron-lm-tp-overlap", "megatron-fsdp", "megatron-2022", "deepspeed-zero3",
-        "torchtitan-async-tp", "maxtext", "pax", "oneflow", "dle-bert", "pytorch-ddp", "pytorch-fsdp"})
+  for (const char* name : {"megatron-lm",      "megatron-deepspeed",
+                           "megatron-2020",    "megatron-2021",
+                           "nemo-24.09",       "llm-foundry",
+                           "megatron-lm-b200", "megatron-lm-tp-overlap",
+                           "megatron-fsdp",    "megatron-2022",
+                           "deepspeed-zero3",  "torchtitan-async-tp",
+                           "maxtext",          "pax",
+                           "oneflow",          "dle-bert",
+                           "pytorch-ddp",      "pytorch-fsdp",
+                           "pytorch-compile",  "pytorch-graphs"})
     EXPECT_TRUE(find_stack(name).ok()) << name;
 }
 TEST(Stack, SaysBytesPerParameter) {
