@@ -12,12 +12,17 @@ std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& gra
   if (*types.products == Arithmetic::kTf32)
     return signature.inputs[0].dtype == DType::F32 ? types.products : std::nullopt;
   if (signature.kind != OpKind::Linear && signature.kind != OpKind::ExpertLinear) return std::nullopt;
+  if (types.wide_weight_gradients && signature.gradient == "grad_weight") return std::nullopt;
   return graph.name(op).find("layers.") == 0 ? types.products : std::nullopt;
+}
+
+std::optional<DType> gathered_type(const NumberTypes& types, const Graph& graph, OpId op) {
+  return types.gathers_casts ? factor_type(products_of(types, graph, op)) : std::nullopt;
 }
 
 IdVec<TensorId, std::optional<DType>> held_types(const NumberTypes& types, const Graph& graph) {
   const std::optional<DType> narrow = factor_type(types.products);
-  if (!narrow) return {};
+  if (!narrow || !types.keeps_casts) return {};
   IdVec<OpId, char> rounds(graph.ops().size(), 0);
   for (OpId op : graph.ops().ids()) rounds[op] = products_of(types, graph, op).has_value();
   IdVec<TensorId, char> viewed(graph.tensors().size(), 0);

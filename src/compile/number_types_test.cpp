@@ -181,6 +181,48 @@ TEST(ProductTypes, OfFp8AreHeldAndGatheredSo) {
   EXPECT_GE(other, 2 * 4);    // reduce-scatters
 }
 
+// Scales of rows serve one product of the two that read a tensor: it is kept and gathered as it was (torchao).
+TEST(ProductTypes, OfRowsAreNeitherHeldNorGatheredSo) {
+  const ProgramCase each = sgd_case(
+      kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8, .keeps_casts = false, .gathers_casts = false}});
+  expect_sound(each);
+  for (const Buffer& buffer : each.program.buffers) EXPECT_FALSE(buffer.narrow);
+  for_each_collective(each,
+                      [&](const Instruction&, const Communicate& what, const Tensor&) { EXPECT_FALSE(what.wire); });
+  EXPECT_GT(rounding_error(each), 1e-3);
+}
+
+// One scale a tensor: gathered as it was cast, kept as it was.
+TEST(ProductTypes, ThatAreCastAgainAreGatheredCastAndKeptAsTheyWere) {
+  const ProgramCase each =
+      sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8, .keeps_casts = false}});
+  expect_sound(each);
+  int gathers = 0;
+  for_each_collective(each, [&](const Instruction&, const Communicate& what, const Tensor&) {
+    gathers += what.collective == Collective::AllGather && what.wire == DType::F8;
+  });
+  EXPECT_GE(gathers, 2 * 4);
+  for (const Buffer& buffer : each.program.buffers)
+    EXPECT_FALSE(buffer.narrow && buffer.kind == BufferKind::Saved) << each.training.graph.name(buffer.tensor);
+}
+
+TEST(ProductTypes, OfWideWeightGradientsAreTheOthers) {
+  const ProgramCase each = sgd_case(
+      kSmallLlama, "tp=2",
+      {.types = {.products = Arithmetic::kFp8, .keeps_casts = false, .gathers_casts = false, .wide_weight_gradients = true}});
+  expect_sound(each);
+  int wide = 0, narrow = 0;
+  for (const Instruction& instruction : each.program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      const Signature& signature = each.training.graph.signature(compute->op);
+      if (signature.kind != OpKind::Linear || each.training.graph.name(compute->op).find("layers.") != 0) continue;
+      EXPECT_EQ(compute->products.has_value(), signature.gradient != "grad_weight");
+      (compute->products ? narrow : wide) += 1;
+    }
+  EXPECT_GT(wide, 0);
+  EXPECT_GT(narrow, wide);
+}
+
 // A program that reads a rounded factor as something else is wrong.
 TEST(ProductTypes, OfFp8AreNoOthersOperands) {
   ProgramCase each = sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8}});

@@ -344,7 +344,7 @@ class Reader {
     }
     std::stable_sort(buffers.begin(), buffers.end(),
                      [&](BufferId a, BufferId b) { return program().buffers[a].tensor < program().buffers[b].tensor; });
-    const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program(), graph(), plan_.stack());
+    const IdVec<TensorId, double> narrow = narrow_copies(program(), graph(), plan_.stack());
     for (BufferId id : buffers) {
       const Buffer& buffer = program().buffers[id];
       const Tensor& tensor = graph().tensors()[buffer.tensor];
@@ -355,7 +355,7 @@ class Reader {
       const bool expert = expert_[buffer.tensor] != 0;
       KeptBytes& kept = expert ? of.expert : of.dense;
       if (buffer.kind == BufferKind::Parameter) {
-        kept.parameters += bytes + elements * narrow[buffer.tensor];
+        kept.parameters += bytes + static_cast<std::int64_t>(static_cast<double>(elements) * narrow[buffer.tensor]);
         (expert ? of.stored_expert_elements : of.stored_elements) += elements;
         if (section < 0) continue;
         ParameterCost& made = add_parameter(buffer, of);

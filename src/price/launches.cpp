@@ -19,6 +19,12 @@ int launches_of(const Signature& signature, const SoftwareStack& stack) {
       return stack.fused_bias_activation.value ? 1 : backward ? 3 : 2;
     case OpKind::Rotary:
       return stack.fused_rotary.value ? 1 : 5;
+    case OpKind::Router:  // as many as it has passes (cost/routing_kernels.cpp)
+      return stack.fused_router.value ? 1 : backward ? 5 : 9;
+    case OpKind::Dispatch:  // mask turned, found, rows; backward zeros and sums
+      return stack.fused_permutation.value || stack.dense_dispatch.value > 0 ? 1 : backward ? 2 : 5;
+    case OpKind::Combine:  // rows times weights, zeros, sums; backward rows and their product
+      return stack.fused_permutation.value || stack.dense_dispatch.value > 0 ? 1 : backward ? 2 : 3;
     default:
       return 1;
   }
