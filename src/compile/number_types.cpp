@@ -6,6 +6,25 @@
 
 namespace weft {
 
+namespace {
+
+// Whether experts are chosen by what the linear makes: frameworks compute that in bf16 or fp32 (Megatron Core's
+// TopKRouter is no linear of Transformer Engine's).
+bool chooses_experts(const Graph& graph, OpId op) {
+  const OpId forward = graph.ops()[op].forward.valid() ? graph.ops()[op].forward : op;
+  for (TensorId made : graph.outputs(forward))
+    for (const Use& use : graph.uses(made)) {
+      if (graph.kind(use.op) == OpKind::Router) return true;
+      if (graph.kind(use.op) == OpKind::Bias && graph.ops()[use.op].phase == Phase::Forward)
+        for (TensorId shifted : graph.outputs(use.op))
+          for (const Use& next : graph.uses(shifted))
+            if (graph.kind(next.op) == OpKind::Router) return true;
+    }
+  return false;
+}
+
+}  // namespace
+
 std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& graph, OpId op) {
   const Signature& signature = graph.signature(op);
   if (!types.products || signature.inputs.empty() || signature.contractions.empty()) return std::nullopt;
@@ -13,7 +32,7 @@ std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& gra
     return signature.inputs[0].dtype == DType::F32 ? types.products : std::nullopt;
   if (signature.kind != OpKind::Linear && signature.kind != OpKind::ExpertLinear) return std::nullopt;
   if (types.wide_weight_gradients && signature.gradient == "grad_weight") return std::nullopt;
-  return graph.name(op).find("layers.") == 0 ? types.products : std::nullopt;
+  return graph.name(op).find("layers.") == 0 && !chooses_experts(graph, op) ? types.products : std::nullopt;
 }
 
 std::optional<DType> gathered_type(const NumberTypes& types, const Graph& graph, OpId op) {

@@ -181,6 +181,23 @@ TEST(ProductTypes, OfFp8AreHeldAndGatheredSo) {
   EXPECT_GE(other, 2 * 4);    // reduce-scatters
 }
 
+TEST(ProductTypes, OfFp8AreNotThoseThatChooseExperts) {
+  const ProgramCase each = sgd_case(kSmallMoe, "dp=4,ep=2", {.types = {.products = Arithmetic::kFp8}});
+  expect_sound(each);
+  int routers = 0, experts = 0;
+  for (const Instruction& instruction : each.program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      const std::string name = each.training.graph.name(compute->op);
+      if (name.find(".router") != std::string::npos) {
+        ++routers;
+        EXPECT_FALSE(compute->products) << name;
+      }
+      experts += each.training.graph.kind(compute->op) == OpKind::ExpertLinear && compute->products.has_value();
+    }
+  EXPECT_GT(routers, 0);
+  EXPECT_GT(experts, 0);
+}
+
 // Scales of rows serve one product of the two that read a tensor: it is kept and gathered as it was (torchao).
 TEST(ProductTypes, OfRowsAreNeitherHeldNorGatheredSo) {
   const ProgramCase each = sgd_case(
@@ -209,7 +226,8 @@ TEST(ProductTypes, ThatAreCastAgainAreGatheredCastAndKeptAsTheyWere) {
 TEST(ProductTypes, OfWideWeightGradientsAreTheOthers) {
   const ProgramCase each = sgd_case(
       kSmallLlama, "tp=2",
-      {.types = {.products = Arithmetic::kFp8, .keeps_casts = false, .gathers_casts = false, .wide_weight_gradients = true}});
+      {.types = {
+           .products = Arithmetic::kFp8, .keeps_casts = false, .gathers_casts = false, .wide_weight_gradients = true}});
   expect_sound(each);
   int wide = 0, narrow = 0;
   for (const Instruction& instruction : each.program.instructions)

@@ -239,7 +239,9 @@ Result<std::string> export_plan(Target target, const Plan& plan, const ExportOpt
   WEFT_TRY(const TrainingJob again, settle(request));
   WEFT_TRY(const StrategyChoice choice, choose_strategy(again, request));
   const ExportSubject same = subject_of(again);
-  WEFT_CHECK(choice.parallelism == plan.parallelism && again.precision.name == job.precision.name,
+  // A recipe has a name of its own, and may be a stack's.
+  const auto types = [](const Precision& of) { return std::tuple(of.stored, of.products, of.recipe); };
+  WEFT_CHECK(choice.parallelism == plan.parallelism && types(again.precision) == types(job.precision),
              "an export that reads as another plan: {} for {}", choice.name, plan.name);
   // Contexts longer than the sequence are the same model to a plan.
   if (subject.decoder && same.decoder) {

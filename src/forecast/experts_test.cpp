@@ -35,6 +35,12 @@ Of of(const std::string& model, const std::string& strategy = "dp=8,ep=8,mbs=1",
 std::int64_t activations(const Of& each) { return each.forecast.memory.front().allocated.activations.value; }
 std::int64_t parameters(const Of& each) { return each.forecast.memory.front().allocated.parameters.value; }
 
+// Without the first line, which names the model.
+std::string program_text(const Plan& plan) {
+  const std::string text = print(compile_plan(plan).value().program, plan.graph());
+  return text.substr(text.find('\n'));
+}
+
 std::string with_imbalance(double imbalance) { return fmt::format("{},imbalance={}", kExperts, imbalance); }
 
 TEST(Imbalance, TimeAndMemoryRiseWithIt) {
@@ -43,7 +49,7 @@ TEST(Imbalance, TimeAndMemoryRiseWithIt) {
     Of before = of(kExperts, "dp=8,ep=8,mbs=1", dtype);
     EXPECT_EQ(even.forecast.step, before.forecast.step);
     EXPECT_EQ(activations(even), activations(before));
-    EXPECT_EQ(even.plan.training().graph, before.plan.training().graph);
+    EXPECT_TRUE(program_text(even.plan) == program_text(before.plan));
     for (const double imbalance : {1.25, 1.5, 2.0, 4.0}) {
       Of now = of(with_imbalance(imbalance), "dp=8,ep=8,mbs=1", dtype);
       EXPECT_GT(now.forecast.step, before.forecast.step) << imbalance;
@@ -60,7 +66,8 @@ TEST(Imbalance, IsAtMostTheNumberOfDevicesThatExpertsAreOn) {
   const Of alone = of(with_imbalance(4), "dp=8,mbs=1");
   EXPECT_EQ(alone.forecast.step, of(kExperts, "dp=8,mbs=1").forecast.step);
   EXPECT_THAT(alone.plan.assumptions, Contains(HasSubstr("on 1 device, of which one has at most 1 times the mean")));
-  EXPECT_EQ(of(with_imbalance(4), "dp=8,ep=2,mbs=1").forecast.step, of(with_imbalance(2), "dp=8,ep=2,mbs=1").forecast.step);
+  EXPECT_EQ(of(with_imbalance(4), "dp=8,ep=2,mbs=1").forecast.step,
+            of(with_imbalance(2), "dp=8,ep=2,mbs=1").forecast.step);
 }
 
 TEST(Imbalance, IsStatedAndBounded) {
