@@ -39,6 +39,18 @@ std::optional<DType> gathered_type(const NumberTypes& types, const Graph& graph,
   return types.gathers_casts ? factor_type(products_of(types, graph, op)) : std::nullopt;
 }
 
+std::optional<DType> gathered_weight_type(const NumberTypes& types, const Graph& graph, TensorId weight) {
+  const TensorId stored = graph.tensors()[weight].storage;
+  if (!types.gathers_weights || graph.tensors()[stored].kind != TensorKind::Parameter) return std::nullopt;
+  std::optional<DType> narrow;
+  for (const Use& use : graph.uses(stored)) {
+    if (graph.ops()[use.op].phase == Phase::Step) continue;
+    narrow = factor_type(products_of(types, graph, use.op));
+    if (!narrow) return std::nullopt;
+  }
+  return narrow;
+}
+
 IdVec<TensorId, std::optional<DType>> held_types(const NumberTypes& types, const Graph& graph) {
   const std::optional<DType> narrow = factor_type(types.products);
   if (!narrow || !types.keeps_casts) return {};

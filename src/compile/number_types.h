@@ -16,6 +16,7 @@ struct NumberTypes {
   // What was cast is what is kept for backward (Transformer Engine), and what is gathered; else the tensor as it was,
   // which is cast again: torchao's linears keep it, and scales of rows do not serve columns.
   bool keeps_casts = true, gathers_casts = true;
+  bool gathers_weights = false;        // weights are cast before they are gathered
   bool wide_weight_gradients = false;  // products that make them read their factors as they are stored
 };
 
@@ -26,6 +27,9 @@ IdVec<TensorId, std::optional<DType>> held_types(const NumberTypes& types, const
 
 // The type that what is gathered for an operator's products moves in; none: as it is held.
 std::optional<DType> gathered_type(const NumberTypes& types, const Graph& graph, OpId op);
+
+// The type that a weight is gathered in because all products that read it round to that type; none: it is not cast before.
+std::optional<DType> gathered_weight_type(const NumberTypes& types, const Graph& graph, TensorId weight);
 
 // The type that the factors of an operator's products are rounded to; none: they are used as they are stored.
 std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& graph, OpId op);

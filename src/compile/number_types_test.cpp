@@ -223,6 +223,27 @@ TEST(ProductTypes, ThatAreCastAgainAreGatheredCastAndKeptAsTheyWere) {
     EXPECT_FALSE(buffer.narrow && buffer.kind == BufferKind::Saved) << each.training.graph.name(buffer.tensor);
 }
 
+// Weights that only products in fp8 read are gathered in fp8, apart from those that norms, tables and the head read.
+TEST(ProductTypes, OfWeightsAreWhatTheyAreGatheredIn) {
+  for (const char* strategy : {"dp=2,zero=3", "dp=2,zero=1"}) {
+    const ProgramCase each =
+        sgd_case(kSmallLlama, strategy, {.types = {.products = Arithmetic::kFp8, .gathers_weights = true}});
+    expect_sound(each);
+    int narrow = 0, other = 0;
+    for_each_collective(each, [&](const Instruction&, const Communicate& what, const Tensor&) {
+      if (what.collective != Collective::AllGather) return;
+      for (BufferId input : what.inputs) {
+        const std::string name = each.training.graph.name(each.program.buffers[input].tensor);
+        const bool linear = name.find("layers.") == 0 && name.find("norm") == std::string::npos;
+        EXPECT_EQ(what.wire == DType::F8, linear) << name;
+      }
+      (what.wire == DType::F8 ? narrow : other) += 1;
+    });
+    EXPECT_GT(narrow, 0) << strategy;
+    EXPECT_GT(other, 0) << strategy;
+  }
+}
+
 TEST(ProductTypes, OfWideWeightGradientsAreTheOthers) {
   const ProgramCase each = sgd_case(
       kSmallLlama, "tp=2",

@@ -80,6 +80,8 @@ bool matters(std::string_view knob, const TrainingJob& job, const Parallelism& p
   if (knob == "p2p_overlap" || knob == "p2p_in_parts") return plan.pp > 1;
   if (knob == "tokens_once") return job.model.experts > 0 && plan.ep > 1;
   if (knob == "narrow_weights" || knob == "keeps_casts") return job.precision.products.has_value();
+  if (knob == "narrow_gathers")
+    return plan.zero > 0 && job.precision.recipe && traits_of(*job.precision.recipe).one_copy;
   if (knob == "recipe") return false;  // --dtype says it
   if (knob == "fused_router" || knob == "fused_permutation" || knob == "sync_on_counts") return job.model.experts > 0;
   if (knob == "pads_by_copy") return job.model.experts > 0 && job.precision.recipe.has_value();

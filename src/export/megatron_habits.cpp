@@ -187,7 +187,9 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
   flag("prefetch_forward", given.has(sharded ? "--overlap-param-gather" : "--overlap-grad-reduce"),
        usual.prefetch_forward.value);
   if (given.has("--fp8-format") || given.has("--fp4-format"))
-    flag("narrow_weights", given.has("--fp8-param-gather"), usual.narrow_weights.value);
+    for (const auto& [knob, value] : {std::pair{"narrow_weights", usual.narrow_weights.value},
+                                      std::pair{"narrow_gathers", usual.narrow_gathers.value}})
+      flag(knob, given.has("--fp8-param-gather"), value);
   if (const Argument* bucket = given.find("--ddp-bucket-size")) {
     const std::int64_t parameters = given.integer(bucket->flag, 0);
     if (parameters < 1 || parameters > (std::int64_t{1} << 40))

@@ -137,7 +137,8 @@ std::optional<std::string> why_not_torchtitan(const ExportSubject& subject, cons
   if (plan.tp > 1 && plan.sequence_parallel && tokens % plan.tp != 0)
     return fmt::format("{} tokens do not divide by tp", tokens);
   const SoftwareStack& stack = subject.job.stack;
-  const std::string words = fmt::format("{}:graph_capture={}{}{}", kStack, stack.graph_capture.value,
+  const std::string words = fmt::format("{}:graph_capture={},narrow_gathers={}{}{}", kStack, stack.graph_capture.value,
+                                        stack.narrow_gathers.value,
                                         is_compiled(stack) ? "" : ",", is_compiled(stack) ? "" : kEager);
   return other_stack(subject.job, plan, words, kStack);
 }
@@ -178,7 +179,9 @@ Result<std::string> write_torchtitan(const ExportSubject& subject, const Paralle
   text += fmt::format("def weft_plan():\n    config = {}()\n", flavor.base);
   std::string converters;
   if (converter) {
-    const std::string named = converter->torchao.empty() ? "" : fmt::format("recipe_name=\"{}\", ", converter->torchao);
+    std::string named = converter->torchao.empty() ? "" : fmt::format("recipe_name=\"{}\", ", converter->torchao);
+    if (converter->recipe == Recipe::Current && job.stack.narrow_gathers.value)
+      named += "enable_fsdp_float8_all_gather=True, precompute_float8_dynamic_scale_for_fsdp=True, ";
     converters =
         fmt::format(", converters=[{}.Config({}model_compile_enabled={})]", converter->name, named, truth(compiled));
   }
@@ -319,9 +322,12 @@ class Import {
         if (list.kind == Kind::None) continue;
         const bool one = list.kind == Kind::List && list.items.size() == 1 && list.items[0].kind == Kind::Call;
         std::string named;
-        for (std::size_t k = 0; one && k < list.items[0].items.size(); ++k)
-          if (list.items[0].keywords[k] == "recipe_name" && list.items[0].items[k].text != "tensorwise")
-            named = list.items[0].items[k].text;
+        bool gathers = false;
+        for (std::size_t k = 0; one && k < list.items[0].items.size(); ++k) {
+          const PythonValue& given = list.items[0].items[k];
+          if (list.items[0].keywords[k] == "recipe_name" && given.text != "tensorwise") named = given.text;
+          if (list.items[0].keywords[k] == "enable_fsdp_float8_all_gather") gathers = given.boolean;
+        }
         const auto known = std::find_if(std::begin(kConverters), std::end(kConverters), [&](const Converter& each) {
           return one && list.items[0].text == fmt::format("{}.Config", each.name) &&
                  (each.name != kFloat8Linear || each.torchao == named);
@@ -331,6 +337,7 @@ class Import {
                       "converters: Weft knows one of Float8LinearConverter (tensorwise, rowwise, rowwise_with_gw_hp), "
                       "MXFP8LinearConverter and NVFP4LinearConverter");
         run_.request.dtype = traits_of(known->recipe).dtype;
+        casts_weights_late_ = known->recipe == Recipe::Current && !gathers;
       }
     } else {
       // The function's own flavor stands in its name: llama3_8b.
@@ -493,6 +500,7 @@ class Import {
     const Result<SoftwareStack> usual = find_stack(kStack);
     const bool graphs = !boolean("training.disable_cuda_graphs", false);
     if (graphs != usual->graph_capture.value) items.push_back(fmt::format("graph_capture={}", graphs));
+    if (casts_weights_late_) items.emplace_back("narrow_gathers=false");
     if (!boolean("compile.enable", false)) items.emplace_back(kEager);
     run_.request.stack = items.empty() ? std::string(kStack) : fmt::format("{}:{}", kStack, fmt::join(items, ","));
     return Ok{};
@@ -502,6 +510,7 @@ class Import {
   std::string_view file_;
   TransformerConfig decoder_;
   Shorthand words_;
+  bool casts_weights_late_ = false;  // after they are gathered
   ImportedRun run_;
 };
 

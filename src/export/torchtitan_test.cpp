@@ -22,6 +22,7 @@ TEST(TorchtitanLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
   for (const auto& [model, strategy, dtype, stack] : {
            std::tuple{"llama3-8b", "dp=16,zero=3,recompute=full,mbs=2", "bf16", "torchtitan"},
            std::tuple{"llama3-8b", "fsdp=8,replicate=2,mbs=1", "fp8", "torchtitan"},
+           std::tuple{"llama3-8b", "dp=16,zero=3", "fp8", "torchtitan:narrow_gathers=false"},
            std::tuple{"llama3-8b", "dp=16,zero=3", "fp8-rowwise", "torchtitan"},
            std::tuple{"llama3-8b", "dp=16,zero=3", "fp8-rowwise-gw-hp", "torchtitan"},
            std::tuple{"llama3-8b", "dp=16,zero=3", "mxfp8", "torchtitan"},

@@ -344,6 +344,7 @@ class Reader {
     }
     std::stable_sort(buffers.begin(), buffers.end(),
                      [&](BufferId a, BufferId b) { return program().buffers[a].tensor < program().buffers[b].tensor; });
+    const NumberTypes types = number_types(plan_.job->precision, plan_.stack());
     const IdVec<TensorId, double> narrow = narrow_copies(program(), graph(), plan_.stack());
     for (BufferId id : buffers) {
       const Buffer& buffer = program().buffers[id];
@@ -361,6 +362,7 @@ class Reader {
         ParameterCost& made = add_parameter(buffer, of);
         made.elements = elements;
         made.weights = bytes;
+        made.gathered = gathered_weight_type(types, graph(), buffer.tensor);
         made.trained = gradient_type[buffer.tensor].has_value();
         if (made.trained) made.gradients = bytes_of(*gradient_type[buffer.tensor], elements);
       } else {

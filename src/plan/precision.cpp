@@ -138,6 +138,7 @@ NumberTypes number_types(const Precision& precision, const SoftwareStack& stack)
           .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt,
           .keeps_casts = stack.keeps_casts.value && !traits_of(recipe).of_rows,
           .gathers_casts = !traits_of(recipe).of_rows,
+          .gathers_weights = stack.narrow_gathers.value && traits_of(recipe).one_copy,
           .wide_weight_gradients = recipe == Recipe::RowwiseWide};
 }
 

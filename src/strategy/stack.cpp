@@ -280,6 +280,7 @@ const std::vector<Knob>& stack_knobs() {
       {"kept_per_parameter", &S::kept_per_parameter},
       {"kept_most", &S::kept_most},
       {"narrow_weights", &S::narrow_weights},
+      {"narrow_gathers", &S::narrow_gathers},
       {"recipe", &S::recipe},
       {"keeps_casts", &S::keeps_casts},
       {"dense_dispatch", &S::dense_dispatch},

@@ -59,6 +59,7 @@ struct SoftwareStack {
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
   Figure<Bytes> kept_most;           // the most that they take on a device; 0: no limit
   Figure<bool> narrow_weights;       // weights of fp8 products are stored in fp8 alone, beside their masters
+  Figure<bool> narrow_gathers;       // they are cast before they are gathered, where one copy serves all products
   Figure<Recipe> recipe;       // how fp8 products cast their factors; --dtype fp8-current and the like say another
   Figure<bool> keeps_casts;    // they keep what they read as it was cast; else as it was, and cast it again
   Figure<int> dense_dispatch;  // experts' rows are made by products with masks over so many tokens; 0: moved
