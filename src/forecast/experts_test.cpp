@@ -113,6 +113,20 @@ TEST(Experts, ElementaryKernelsTakeLongerThanFusedOnes) {
   EXPECT_GT(step("fused_router=true,fused_permutation=false"), fused);
 }
 
+// Rows of experts are copied to be padded for fp8 where no capacity says how many there are.
+TEST(Experts, PaddingByCopiesTakesTimeAndMemory) {
+  const auto padded = [](const std::string& model, const char* dtype, const char* copies) {
+    const Of each = of(model, "dp=8,ep=8,mbs=1", dtype, fmt::format("megatron-lm:pads_by_copy={}", copies));
+    return std::pair(each.forecast.step, each.forecast.memory.front().allocated.total().value);
+  };
+  const auto copied = padded(kExperts, "fp8", "true"), moved = padded(kExperts, "fp8", "false");
+  EXPECT_GT(copied.first, moved.first);
+  EXPECT_GE(copied.second, moved.second);
+  EXPECT_EQ(padded(kExperts, "bf16", "true"), padded(kExperts, "bf16", "false"));
+  const std::string limited = std::string(kExperts) + ",capacity_factor=1";
+  EXPECT_EQ(padded(limited, "fp8", "true"), padded(limited, "fp8", "false"));
+}
+
 constexpr const char* kDense = "llama3-8b:layers=2,hidden=2048,ffn=8192,vocab=32000";
 
 TEST(Recipes, WhatTheyReadAndWriteTakesTime) {

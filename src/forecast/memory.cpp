@@ -209,10 +209,12 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
   const auto* compute = std::get_if<Compute>(&instruction.what);
   if (!compute) return 0;
   const Signature& signature = training_.graph.signature(compute->op);
-  // Rows of experts are padded in a copy.
+  // Rows of experts are padded in a copy. What the first product reads so is held until the second has made as many rows,
+  // which are copied to be taken apart: in one function of Megatron Core's, backward in the same order.
   if (factor_type(compute->products) && stack_.pads_by_copy.value)
     if (const Operand* const rows = ragged_rows(signature); rows != nullptr)
-      return bytes_of_buffer(rows == &signature.inputs[0] ? compute->inputs[0] : compute->outputs[0]).value;
+      return bytes_of_buffer(rows == &signature.inputs[0] ? compute->inputs[0] : compute->outputs[0]).value *
+             (rows == &signature.inputs[0] ? 1 : 2);
   const double each = scratch_per_element(signature, stack_);
   if (each <= 0) return 0;
   std::int64_t most = 0;
