@@ -50,7 +50,8 @@ void add_job_options(CLI::App& command, PlanRequest& request) {
   add_sequence(command, request.seq);
   command.add_option(
       "--dtype", request.dtype,
-      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's, where devices have it)");
+      "bf16, fp16, fp32, tf32, amp-bf16, amp-fp16; fp8 by the stack's recipe, fp8-delayed, fp8-current, fp8-blockwise, "
+      "fp8-rowwise, fp8-rowwise-gw-hp, mxfp8, nvfp4 (default: the stack's, where devices have it)");
   command.add_option("--stack", request.stack,
                      "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
   command.add_option("--optimizer", request.optimizer,

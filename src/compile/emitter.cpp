@@ -34,7 +34,10 @@ void Emitter::settle_sending(Communicate& communicate) const {
   const TensorId tensor = program_.buffers[communicate.inputs[0]].tensor;
   if (group_.of_parameter) {
     const NumberTypes& types = options_.types;
-    const auto& sent = communicate.collective == Collective::AllGather ? types.sent_parameters : types.sent_gradients;
+    const bool gathers = communicate.collective == Collective::AllGather;
+    std::optional<DType> sent = gathers ? types.sent_parameters : types.sent_gradients;
+    if (gathers)
+      if (const auto narrow = gathered_weight_type(types, graph_, tensor)) sent = narrow;
     if (sent != graph_.tensors()[tensor].type.dtype) communicate.wire = sent;
   } else if (communicate.collective == Collective::AllToAll) {
     communicate.tokens_once = options_.tokens_once && routed_by(graph_, tensor).valid();
@@ -76,8 +79,12 @@ void Emitter::add_chain(Chain chain, Chain::Purpose purpose) {
   for (InstructionId id : chain.steps) {
     const Instruction& instruction = program_.instructions[id];
     const auto& step = std::get<Communicate>(instruction.what);
+    // What is cast before it is sent is not joined with what is sent as it is.
+    const TensorId sent = program_.buffers[step.inputs[0]].tensor;
+    const auto narrow =
+        step.collective == Collective::AllGather ? gathered_weight_type(options_.types, graph_, sent) : std::nullopt;
     chain.key.steps.emplace_back(instruction.mesh, step.collective, step.axes, step.reducer,
-                                 graph_.tensors()[program_.buffers[step.inputs[0]].tensor].type.dtype);
+                                 narrow.value_or(graph_.tensors()[sent].type.dtype));
   }
   group_.code->chains.push_back(std::move(chain));
 }

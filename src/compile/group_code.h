@@ -41,7 +41,8 @@ struct Chain {
     Publish,     // gathers an updated parameter on all devices that store it whole (ZeRO-1, 2)
     Gather,      // gathers a sharded parameter before it is used (ZeRO-3)
   };
-  // Chains with equal keys are joined: the same collectives in the same order (over some mesh axes, then others).
+  // Chains with equal keys are joined: the same collectives in the same order (over some mesh axes, then others), in the
+  // same types.
   using Step = std::tuple<MeshId, Collective, MeshAxes, Reducer, DType>;
   struct Key {
     Purpose purpose{};

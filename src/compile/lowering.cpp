@@ -194,8 +194,7 @@ Status Lowering::need(const OperandUse& event, EventCode& code) {
     const Layout& wanted = splits_.of(event.turn).inputs[event.operand];
     add_given(event.tensor, wanted);
     ReshardManner manner;
-    if (!held_.empty() && !group_.of_parameter)
-      manner.factor = factor_type(products_of(options_.types, graph_, sequence_.turns()[event.turn].op));
+    if (!group_.of_parameter) manner.factor = gathered_type(options_.types, graph_, sequence_.turns()[event.turn].op);
     WEFT_TRY(code.buffer, homes_.gathers_in_units(event.tensor) ? homes_.gather(event.tensor, event.turn, wanted)
                                                                 : buffers_.as(event.tensor, wanted, manner));
   }

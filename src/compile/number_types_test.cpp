@@ -181,6 +181,87 @@ TEST(ProductTypes, OfFp8AreHeldAndGatheredSo) {
   EXPECT_GE(other, 2 * 4);    // reduce-scatters
 }
 
+TEST(ProductTypes, OfFp8AreNotThoseThatChooseExperts) {
+  const ProgramCase each = sgd_case(kSmallMoe, "dp=4,ep=2", {.types = {.products = Arithmetic::kFp8}});
+  expect_sound(each);
+  int routers = 0, experts = 0;
+  for (const Instruction& instruction : each.program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      const std::string name = each.training.graph.name(compute->op);
+      if (name.find(".router") != std::string::npos) {
+        ++routers;
+        EXPECT_FALSE(compute->products) << name;
+      }
+      experts += each.training.graph.kind(compute->op) == OpKind::ExpertLinear && compute->products.has_value();
+    }
+  EXPECT_GT(routers, 0);
+  EXPECT_GT(experts, 0);
+}
+
+// Scales of rows serve one product of the two that read a tensor: it is kept and gathered as it was (torchao).
+TEST(ProductTypes, OfRowsAreNeitherHeldNorGatheredSo) {
+  const ProgramCase each = sgd_case(
+      kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8, .keeps_casts = false, .gathers_casts = false}});
+  expect_sound(each);
+  for (const Buffer& buffer : each.program.buffers) EXPECT_FALSE(buffer.narrow);
+  for_each_collective(each,
+                      [&](const Instruction&, const Communicate& what, const Tensor&) { EXPECT_FALSE(what.wire); });
+  EXPECT_GT(rounding_error(each), 1e-3);
+}
+
+// One scale a tensor: gathered as it was cast, kept as it was.
+TEST(ProductTypes, ThatAreCastAgainAreGatheredCastAndKeptAsTheyWere) {
+  const ProgramCase each =
+      sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8, .keeps_casts = false}});
+  expect_sound(each);
+  int gathers = 0;
+  for_each_collective(each, [&](const Instruction&, const Communicate& what, const Tensor&) {
+    gathers += what.collective == Collective::AllGather && what.wire == DType::F8;
+  });
+  EXPECT_GE(gathers, 2 * 4);
+  for (const Buffer& buffer : each.program.buffers)
+    EXPECT_FALSE(buffer.narrow && buffer.kind == BufferKind::Saved) << each.training.graph.name(buffer.tensor);
+}
+
+// Weights that only products in fp8 read are gathered in fp8, apart from those that norms, tables and the head read.
+TEST(ProductTypes, OfWeightsAreWhatTheyAreGatheredIn) {
+  for (const char* strategy : {"dp=2,zero=3", "dp=2,zero=1"}) {
+    const ProgramCase each =
+        sgd_case(kSmallLlama, strategy, {.types = {.products = Arithmetic::kFp8, .gathers_weights = true}});
+    expect_sound(each);
+    int narrow = 0, other = 0;
+    for_each_collective(each, [&](const Instruction&, const Communicate& what, const Tensor&) {
+      if (what.collective != Collective::AllGather) return;
+      for (BufferId input : what.inputs) {
+        const std::string name = each.training.graph.name(each.program.buffers[input].tensor);
+        const bool linear = name.find("layers.") == 0 && name.find("norm") == std::string::npos;
+        EXPECT_EQ(what.wire == DType::F8, linear) << name;
+      }
+      (what.wire == DType::F8 ? narrow : other) += 1;
+    });
+    EXPECT_GT(narrow, 0) << strategy;
+    EXPECT_GT(other, 0) << strategy;
+  }
+}
+
+TEST(ProductTypes, OfWideWeightGradientsAreTheOthers) {
+  const ProgramCase each = sgd_case(
+      kSmallLlama, "tp=2",
+      {.types = {
+           .products = Arithmetic::kFp8, .keeps_casts = false, .gathers_casts = false, .wide_weight_gradients = true}});
+  expect_sound(each);
+  int wide = 0, narrow = 0;
+  for (const Instruction& instruction : each.program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      const Signature& signature = each.training.graph.signature(compute->op);
+      if (signature.kind != OpKind::Linear || each.training.graph.name(compute->op).find("layers.") != 0) continue;
+      EXPECT_EQ(compute->products.has_value(), signature.gradient != "grad_weight");
+      (compute->products ? narrow : wide) += 1;
+    }
+  EXPECT_GT(wide, 0);
+  EXPECT_GT(narrow, wide);
+}
+
 // A program that reads a rounded factor as something else is wrong.
 TEST(ProductTypes, OfFp8AreNoOthersOperands) {
   ProgramCase each = sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8}});

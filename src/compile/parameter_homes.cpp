@@ -83,7 +83,8 @@ Result<BufferId> ParameterHomes::gather(TensorId parameter, TurnId turn, const L
   const Temporarily sink(position_.sink, &chain.steps);
   const Temporarily part(position_.weight_part, false);
   const Temporarily ahead(position_.ahead, true);
-  WEFT_TRY(const BufferId gathered, buffers_.as(parameter, wanted));
+  const ReshardManner manner{.factor = gathered_weight_type(options_.types, graph_, parameter)};
+  WEFT_TRY(const BufferId gathered, buffers_.as(parameter, wanted, manner));
   available.append(others.begin(), others.end());
   if (!chain.steps.empty()) emitter_.add_chain(std::move(chain), Chain::Purpose::Gather);
   return gathered;

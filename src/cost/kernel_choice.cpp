@@ -21,7 +21,12 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .head_copies = stack.head_copies.value,
           .autocast = stack.autocast.value,
           .dense_dispatch = stack.dense_dispatch.value,
-          .weft = stack.weft_kernels.value};
+          .weft = stack.weft_kernels.value,
+          .recipe = stack.recipe.value,
+          .keeps_casts = stack.keeps_casts.value && !traits_of(stack.recipe.value).of_rows,
+          .router = stack.fused_router.value,
+          .permutation = stack.fused_permutation.value,
+          .pads_by_copy = stack.pads_by_copy.value};
 }
 
 }  // namespace weft

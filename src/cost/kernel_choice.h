@@ -1,6 +1,7 @@
 // Which operators a software stack fuses into one kernel, and which are a sequence of elementary ones.
 #pragma once
 
+#include "base/recipe.h"
 #include "strategy/stack.h"
 
 namespace weft {
@@ -21,6 +22,11 @@ struct KernelChoice {
   bool autocast = false;
   int dense_dispatch = 0;  // tokens of a group whose rows are made by products with masks; 0: rows are moved
   bool weft = false;       // those of src/run
+  // Casts of narrow products; and whether what they read is kept as it was cast.
+  Recipe recipe = Recipe::Delayed;
+  bool keeps_casts = true;
+  bool router = true, permutation = true;  // choosing experts, and putting rows in their order
+  bool pads_by_copy = false;               // rows of experts, for narrow products
 };
 KernelChoice kernels_of(const SoftwareStack& stack);
 

@@ -5,6 +5,7 @@
 #include "cost/attention_kernels.h"
 #include "cost/convolution_kernels.h"
 #include "cost/kernel_sequence.h"
+#include "cost/routing_kernels.h"
 #include "graph/autocast.h"
 #include "graph/operators.h"
 
@@ -18,17 +19,43 @@ bool accumulates(const KernelSequence& kernels) {
   return kernels.choice.accumulation && kernels.part.backward() && kernels.part.signature().outputs[0].weight;
 }
 
-// Activations are cast to fp8 for forward, their gradients for backward, each once with a transposed copy for the
-// weight gradient (Transformer Engine's cast_transpose). Of what was gathered each device has cast its part, and
-// transposes the whole. Weights are cast once per step.
-void cast_factor(KernelSequence& kernels) {
-  const LocalPart& part = kernels.part;
-  if (kernels.arithmetic != Arithmetic::kFp8 || part.signature().gradient == "grad_weight") return;
-  const Operand& from = part.signature().inputs[0];
+// Makes copies of an operand, or of a share of it, in the type of the products. `looks_first`: it is read once before,
+// for its maximum.
+void cast(KernelSequence& kernels, const Operand& from, int copies, bool looks_first, double share = 1) {
   if (bits_of(from.dtype) <= 8) return;
-  const double elements = part.elements(from), own = elements * kernels.cast();
-  kernels.add_pass(Pass::Convert, part.bytes(from) * kernels.cast() + 2 * own, 0, own);
-  if (kernels.cast() < 1) kernels.add_stream(2 * elements, kernels.tuning.stream.value);
+  const double elements = kernels.part.elements(from) * share, read = kernels.part.bytes(from) * share;
+  const double narrow = (kernels.arithmetic == Arithmetic::kFp4 ? 0.5 : 1) + scale_bytes_of(kernels.choice.recipe);
+  if (looks_first) kernels.add_pass(Pass::Sums, read, 1, elements);
+  kernels.add_pass(Pass::Convert, read + copies * narrow * elements, 0, elements);
+}
+
+// Activations are cast to fp8 for forward, their gradients for backward. Where casts are kept, each once with a turned
+// copy for the weight gradient (Transformer Engine's cast_transpose); of what was gathered each device has cast its part,
+// and turns the whole. Where tensors are kept, the weight gradient casts the input again; with scales of rows, whose
+// turned copy has others, the output's gradient too. Weights are cast once per step.
+void cast_factors(KernelSequence& kernels) {
+  if (kernels.arithmetic != Arithmetic::kFp8 && kernels.arithmetic != Arithmetic::kFp4) return;
+  const LocalPart& part = kernels.part;
+  const std::vector<Operand>& inputs = part.signature().inputs;
+  const RecipeTraits& recipe = traits_of(kernels.choice.recipe);
+  const bool of_weight = part.signature().gradient == "grad_weight";
+  if (kernels.choice.keeps_casts) {
+    if (of_weight) return;
+    cast(kernels, inputs[0], 2, recipe.looks_first, kernels.cast());
+    if (kernels.cast() < 1) kernels.add_stream(2 * part.elements(inputs[0]), kernels.tuning.stream.value);
+  } else if (!of_weight) {
+    // One scale serves the turned copy of a gradient too.
+    cast(kernels, inputs[0], part.backward() && !recipe.of_rows ? 2 : 1, recipe.looks_first, kernels.cast());
+  } else {
+    cast(kernels, inputs[1], 1, true);
+    if (recipe.of_rows) cast(kernels, inputs[0], 1, true);
+  }
+}
+
+// Products whose sums are scaled block by block.
+double scaled_rate(const KernelSequence& kernels) {
+  const bool blocks = kernels.arithmetic == Arithmetic::kFp8 && traits_of(kernels.choice.recipe).block_products;
+  return blocks ? kernels.tuning.blockwise.value : 1;
 }
 
 // Autocast casts a weight to the type of the product before it, and the gradient of the weight to fp32 after it.
@@ -53,20 +80,22 @@ void copy_heads(KernelSequence& kernels) {
 }
 
 void add_linear(KernelSequence& kernels) {
-  cast_factor(kernels);
+  cast_factors(kernels);
   cast_weight(kernels);
   copy_heads(kernels);
   Product plain = kernels.part.product();
-  if (accumulates(kernels)) plain.efficiency = kernels.tuning.accumulating.value;
+  plain.efficiency = scaled_rate(kernels) * (accumulates(kernels) ? kernels.tuning.accumulating.value : 1);
   kernels.add_product(plain);
 }
 
 void add_expert_linear(KernelSequence& kernels) {
   const DeviceTuning& tuning = kernels.tuning;
-  cast_factor(kernels);
+  pad_rows(kernels);
+  cast_factors(kernels);
   cast_weight(kernels);
   Product grouped = kernels.part.product();
-  grouped.efficiency = tuning.grouped.value * (accumulates(kernels) ? tuning.accumulating.value : 1);
+  grouped.efficiency =
+      scaled_rate(kernels) * tuning.grouped.value * (accumulates(kernels) ? tuning.accumulating.value : 1);
   if (grouped.flops() > 0) kernels.add_time(grouped.batch * tuning.grouped_start.value.value);
   kernels.add_product(grouped);
 }
@@ -118,34 +147,6 @@ void weigh_rows(KernelSequence& kernels) {
 void add_rotary(KernelSequence& kernels) {
   if (kernels.choice.rotary) return add_plain_pass(kernels);
   kernels.add_pass(Pass::PlainRotary, kernels.part.bytes());
-}
-
-// GShard's einsums with a mask of (token, expert, row of the expert's capacity) in every group of tokens: forward the
-// rows of the experts or their sums, backward the gradients of what was not a mask of ones. The mask itself is made of
-// one-hot choices and positions in two passes over fp32.
-void add_dense_dispatch(KernelSequence& kernels) {
-  const LocalPart& part = kernels.part;
-  const Signature& signature = part.signature();
-  // Of rows and of tokens: the operand of experts has a capacity.
-  const double hidden = part.extent("k");
-  const double rows = part.extent("e") * part.extent("c") * part.extent("b") * part.extent("n0") * part.extent("n1");
-  const double tokens = part.extent("t") * part.extent("b") * part.extent("n0") * part.extent("n1");
-  const double group = std::min<double>(kernels.choice.dense_dispatch, std::max(1.0, tokens));
-  const double groups = tokens / group, slots = rows / groups, width = width_of(signature.outputs[0].dtype);
-  const bool makes_rows = (signature.kind == OpKind::Dispatch) != part.backward() || signature.gradient == "grad_y";
-  Product product{.batch = groups};
-  if (signature.gradient == "grad_weights") {
-    product.m = group, product.n = slots, product.k = hidden;
-  } else if (makes_rows) {
-    product.m = slots, product.n = hidden, product.k = group;
-  } else {
-    product.m = group, product.n = hidden, product.k = slots;
-  }
-  product.bytes = groups * (group * slots + (group + slots) * hidden) * width;
-  product.alignment = std::max(alignment_of(hidden * width), alignment_of(slots * width));
-  kernels.add_product(product);
-  constexpr double kMaskBytes = 2 * 4;
-  if (!part.backward()) kernels.add_stream(kMaskBytes * groups * group * slots, kernels.tuning.stream.value);
 }
 
 void add_batch_norm(KernelSequence& kernels) {
@@ -346,9 +347,9 @@ void run_kernels(KernelSequence& kernels) {
       return add_embedding(kernels);
     case OpKind::Dispatch:
     case OpKind::Combine:
-      if (choice.dense_dispatch > 0) return add_dense_dispatch(kernels);
-      return kernels.add_pass(Pass::Gather, part.bytes());
+      return add_permutation(kernels);
     case OpKind::Router:
+      return add_router(kernels);
     case OpKind::DispatchWeights:
       return kernels.add_pass(Pass::Gather, part.bytes());
     case OpKind::WeighRows:

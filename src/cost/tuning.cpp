@@ -30,6 +30,7 @@ const std::vector<Field>& device_fields() {
       {"load_delay", &D::load_delay},
       {"grouped", &D::grouped},
       {"grouped_start", &D::grouped_start},
+      {"blockwise", &D::blockwise},
       {"convolution_thin", &D::convolution_thin},
       {"winograd", &D::winograd, 0.001, 2},
       {"attention_forward", &D::attention_forward},

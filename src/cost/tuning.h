@@ -100,6 +100,7 @@ struct DeviceTuning {
   Figure<Seconds> load_delay;       // time scale: in a burst of three times this the clock has fallen half-way
   Figure<double> grouped;           // rate of a grouped product (experts) relative to one with the same tiles
   Figure<Seconds> grouped_start;    // additional time of each of its groups
+  Figure<double> blockwise;         // rate of an fp8 product whose sums are scaled block by block
   Figure<double> convolution_thin;  // relative rate of convolutions with fewer than 8 channels, padded to 8
   Figure<double> winograd;          // relative rate of Winograd's products (3 × 3 windows of stride 1 in fp32)
   // Fused attention: rate relative to a product, heads of 128, forward and backward; and the factor for heads of 64.

@@ -79,7 +79,12 @@ bool matters(std::string_view knob, const TrainingJob& job, const Parallelism& p
   if (knob == "tensor_overlap" || knob == "tensor_chunks") return plan.tp > 1 && plan.sequence_parallel;
   if (knob == "p2p_overlap" || knob == "p2p_in_parts") return plan.pp > 1;
   if (knob == "tokens_once") return job.model.experts > 0 && plan.ep > 1;
-  if (knob == "narrow_weights") return job.precision.products.has_value();
+  if (knob == "narrow_weights" || knob == "keeps_casts") return job.precision.products.has_value();
+  if (knob == "narrow_gathers")
+    return plan.zero > 0 && job.precision.recipe && traits_of(*job.precision.recipe).one_copy;
+  if (knob == "recipe") return false;  // --dtype says it
+  if (knob == "fused_router" || knob == "fused_permutation" || knob == "sync_on_counts") return job.model.experts > 0;
+  if (knob == "pads_by_copy") return job.model.experts > 0 && job.precision.recipe.has_value();
   return true;
 }
 
@@ -236,7 +241,9 @@ Result<std::string> export_plan(Target target, const Plan& plan, const ExportOpt
   WEFT_TRY(const TrainingJob again, settle(request));
   WEFT_TRY(const StrategyChoice choice, choose_strategy(again, request));
   const ExportSubject same = subject_of(again);
-  WEFT_CHECK(choice.parallelism == plan.parallelism && again.precision.name == job.precision.name,
+  // A recipe has a name of its own, and may be a stack's.
+  const auto types = [](const Precision& of) { return std::tuple(of.stored, of.products, of.recipe); };
+  WEFT_CHECK(choice.parallelism == plan.parallelism && types(again.precision) == types(job.precision),
              "an export that reads as another plan: {} for {}", choice.name, plan.name);
   // Contexts longer than the sequence are the same model to a plan.
   if (subject.decoder && same.decoder) {

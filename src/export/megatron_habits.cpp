@@ -16,26 +16,42 @@ bool is_gelu(const TransformerConfig& config) {
   return config.activation == Activation::Gelu || config.activation == Activation::GeluTanh;
 }
 
+// --fp8-recipe by what Transformer Engine does.
+struct RecipeName {
+  Recipe recipe;
+  std::string_view megatron;
+};
+constexpr RecipeName kFp8Recipes[] = {{Recipe::Delayed, "delayed"},
+                                      {Recipe::Current, "tensorwise"},
+                                      {Recipe::Blockwise, "blockwise"},
+                                      {Recipe::Mx, "mxfp8"}};
+
 // The types of products: the arguments of a Weft type.
-Status write_types(const std::string& dtype, Arguments& into) {
+Status write_types(const Precision& precision, Arguments& into) {
+  const std::string& dtype = precision.name;
   if (dtype == "fp32") return Ok{};
   if (dtype == "fp16") {
     into.add("--fp16");
     return Ok{};
   }
-  if (dtype != "bf16" && dtype != "fp8" && dtype != "mxfp8" && dtype != "nvfp4") return error("--dtype {}", dtype);
+  if (dtype != "bf16" && !precision.recipe) return error("--dtype {}", dtype);
   into.add("--bf16");
-  if (dtype == "nvfp4") {
+  if (dtype == "bf16") return Ok{};
+  if (precision.recipe == Recipe::Nv) {
     into.add("--fp4-format", "e2m1");
     into.add("--fp4-recipe", "nvfp4");
-  } else if (dtype != "bf16") {
-    into.add("--fp8-format", "hybrid");
-    into.add("--fp8-recipe", dtype == "fp8" ? "tensorwise" : "mxfp8");
+    return Ok{};
   }
+  const auto found = std::find_if(std::begin(kFp8Recipes), std::end(kFp8Recipes),
+                                  [&](const RecipeName& each) { return each.recipe == precision.recipe; });
+  if (found == std::end(kFp8Recipes))
+    return error("--dtype {}: Transformer Engine does not cast by {}", dtype, traits_of(*precision.recipe).what);
+  into.add("--fp8-format", "hybrid");
+  into.add("--fp8-recipe", std::string(found->megatron));
   return Ok{};
 }
 
-Result<std::string> read_types(const Arguments& given, std::vector<std::string>& notes) {
+Result<std::string> read_types(const Arguments& given) {
   if (given.has("--fp16") && given.has("--bf16")) return given.fail("--fp16", "contradicts --bf16; keep one");
   if (given.has("--fp8-format") && given.has("--fp4-format"))
     return given.fail("--fp4-format", "contradicts --fp8-format; keep one");
@@ -52,10 +68,11 @@ Result<std::string> read_types(const Arguments& given, std::vector<std::string>&
   }
   if (given.has("--fp8-format")) {
     const std::string recipe = given.word("--fp8-recipe", "delayed");
-    if (recipe == "custom") return given.fail("--fp8-recipe", "Weft knows tensorwise, delayed, blockwise and mxfp8");
-    if (recipe != "mxfp8" && recipe != "tensorwise")
-      notes.push_back(fmt::format("fp8 recipe {} is predicted as tensorwise", recipe));
-    return std::string(recipe == "mxfp8" ? "mxfp8" : "fp8");
+    const auto found = std::find_if(std::begin(kFp8Recipes), std::end(kFp8Recipes),
+                                    [&](const RecipeName& each) { return each.megatron == recipe; });
+    if (found == std::end(kFp8Recipes))
+      return given.fail("--fp8-recipe", "Weft knows tensorwise, delayed, blockwise and mxfp8");
+    return std::string(traits_of(found->recipe).dtype);
   }
   return std::string(given.has("--bf16") ? "bf16" : given.has("--fp16") ? "fp16" : "fp32");
 }
@@ -65,7 +82,7 @@ Result<std::string> read_types(const Arguments& given, std::vector<std::string>&
 Status write_habits(const SoftwareStack& stack, const Precision& precision, const TransformerConfig& config,
                     const Parallelism& strategy, Arguments& into) {
   WEFT_TRY(const SoftwareStack usual, find_stack(kStack));
-  WEFT_TRY_OK(write_types(precision.name, into));
+  WEFT_TRY_OK(write_types(precision, into));
   const bool bf16 = precision.name != "fp16" && precision.name != "fp32";
   const DType half = bf16 ? DType::BF16 : DType::F16;
   const auto gradients = stack.gradient_dtype.value;
@@ -128,13 +145,15 @@ Status write_habits(const SoftwareStack& stack, const Precision& precision, cons
   if (config.moe.experts > 0) {
     into.add("--moe-token-dispatcher-type", stack.tokens_once.value ? "flex" : "alltoall");
     if (stack.tokens_once.value) into.add("--moe-flex-dispatcher-backend", "deepep");
+    if (stack.fused_permutation.value) into.add("--moe-permute-fusion");
+    if (stack.fused_router.value) into.add("--moe-router-fusion");
   }
   return Ok{};
 }
 
 Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::string>& notes) {
   MegatronHabits habits;
-  WEFT_TRY(habits.dtype, read_types(given, notes));
+  WEFT_TRY(habits.dtype, read_types(given));
   WEFT_TRY(const SoftwareStack usual, find_stack(kStack));
   std::vector<std::string> items;
   const auto flag = [&](std::string_view knob, bool value, bool by_default) {
@@ -168,7 +187,9 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
   flag("prefetch_forward", given.has(sharded ? "--overlap-param-gather" : "--overlap-grad-reduce"),
        usual.prefetch_forward.value);
   if (given.has("--fp8-format") || given.has("--fp4-format"))
-    flag("narrow_weights", given.has("--fp8-param-gather"), usual.narrow_weights.value);
+    for (const auto& [knob, value] : {std::pair{"narrow_weights", usual.narrow_weights.value},
+                                      std::pair{"narrow_gathers", usual.narrow_gathers.value}})
+      flag(knob, given.has("--fp8-param-gather"), value);
   if (const Argument* bucket = given.find("--ddp-bucket-size")) {
     const std::int64_t parameters = given.integer(bucket->flag, 0);
     if (parameters < 1 || parameters > (std::int64_t{1} << 40))
@@ -199,6 +220,10 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
     return given.fail("--moe-token-dispatcher-type",
                       "Weft sends tokens to experts by all-to-all; write alltoall or flex (allgather is the default)");
   if (dispatcher == "flex") flag("tokens_once", true, usual.tokens_once.value);
+  if (given.has("--num-experts")) {
+    flag("fused_permutation", given.has("--moe-permute-fusion"), usual.fused_permutation.value);
+    flag("fused_router", given.has("--moe-router-fusion"), usual.fused_router.value);
+  }
   habits.stack = items.empty() ? std::string(kStack) : fmt::format("{}:{}", kStack, fmt::join(items, ","));
   return habits;
 }

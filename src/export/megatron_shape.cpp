@@ -100,6 +100,7 @@ std::vector<int> moe_pattern(const TransformerConfig& config) {
 Status write_experts(const TransformerConfig& config, Arguments& into) {
   const MoeConfig& moe = config.moe;
   if (moe.experts == 0) return Ok{};
+  if (moe.imbalance != 1) return error("experts of unequal load (imbalance): tokens choose them, no argument does");
   if (moe.weigh_rows) return error("weights that multiply the experts' activations (weigh_rows)");
   if (moe.group_count() != 1) return error("token groups of the model's own (groups)");
   if (moe.sigmoid_score && !moe.normalize) return error("sigmoid scores that are not scaled to sum to one");

@@ -43,13 +43,25 @@ struct ScheduleName {
 constexpr ScheduleName kSchedules[] = {
     {"1f1b", "1F1B"}, {"gpipe", "GPipe"}, {"interleaved", "Interleaved1F1B"}, {"dualpipe-v", "DualPipeV"}};
 
-// Number types by the converter of linear layers: where it is defined and what it is called.
+// Recipes by the converter of linear layers: where it is defined, what it is called, and torchao's name of the recipe
+// where it has several; without a name it is tensorwise.
 struct Converter {
-  std::string_view dtype, module, name;
+  Recipe recipe;
+  std::string_view module, name, torchao = {};
 };
-constexpr Converter kConverters[] = {{"fp8", "torchtitan.components.quantization.float8", "Float8LinearConverter"},
-                                     {"mxfp8", "torchtitan.components.quantization.mx", "MXFP8LinearConverter"},
-                                     {"nvfp4", "torchtitan.components.quantization.nvfp4", "NVFP4LinearConverter"}};
+constexpr std::string_view kFloat8 = "torchtitan.components.quantization.float8",
+                           kFloat8Linear = "Float8LinearConverter";
+constexpr Converter kConverters[] = {{Recipe::Current, kFloat8, kFloat8Linear},
+                                     {Recipe::Rowwise, kFloat8, kFloat8Linear, "rowwise"},
+                                     {Recipe::RowwiseWide, kFloat8, kFloat8Linear, "rowwise_with_gw_hp"},
+                                     {Recipe::Mx, "torchtitan.components.quantization.mx", "MXFP8LinearConverter"},
+                                     {Recipe::Nv, "torchtitan.components.quantization.nvfp4", "NVFP4LinearConverter"}};
+
+const Converter* converter_of(std::optional<Recipe> recipe) {
+  for (const Converter& each : kConverters)
+    if (each.recipe == recipe) return &each;
+  return nullptr;
+}
 
 constexpr std::string_view kStack = "torchtitan";
 // What the stack's compiled blocks fuse; without torch.compile none of it.
@@ -76,10 +88,11 @@ std::optional<std::string> no_torchtitan_strategy(const ExportSubject& subject) 
         "{} is none of the models that torchtitan registers: llama3, qwen3 and deepseek_v3 in their published sizes",
         job.words.model);
   const std::string& dtype = job.precision.name;
-  const bool converted = std::any_of(std::begin(kConverters), std::end(kConverters),
-                                     [&](const auto& each) { return each.dtype == dtype; });
-  if (dtype != "bf16" && !converted)
-    return fmt::format("--dtype {}: torchtitan computes in bf16, or converts linears to narrower types", dtype);
+  if (dtype != "bf16" && converter_of(job.precision.recipe) == nullptr)
+    return job.precision.recipe
+               ? fmt::format("--dtype {}: torchtitan's converters do not cast by {}", dtype,
+                             traits_of(*job.precision.recipe).what)
+               : fmt::format("--dtype {}: torchtitan computes in bf16, or converts linears to narrower types", dtype);
   return {};
 }
 
@@ -125,7 +138,8 @@ std::optional<std::string> why_not_torchtitan(const ExportSubject& subject, cons
   if (plan.tp > 1 && plan.sequence_parallel && tokens % plan.tp != 0)
     return fmt::format("{} tokens do not divide by tp", tokens);
   const SoftwareStack& stack = subject.job.stack;
-  const std::string words = fmt::format("{}:graph_capture={}{}{}", kStack, stack.graph_capture.value,
+  const std::string words = fmt::format("{}:graph_capture={},narrow_gathers={}{}{}", kStack, stack.graph_capture.value,
+                                        stack.narrow_gathers.value,
                                         is_compiled(stack) ? "" : ",", is_compiled(stack) ? "" : kEager);
   return other_stack(subject.job, plan, words, kStack);
 }
@@ -149,9 +163,7 @@ Result<std::string> write_torchtitan(const ExportSubject& subject, const Paralle
   const TrainingJob& job = subject.job;
   const TransformerConfig& decoder = *subject.decoder;
   const Flavor& flavor = *flavor_of(decoder);
-  const auto converter = std::find_if(std::begin(kConverters), std::end(kConverters),
-                                      [&](const auto& each) { return each.dtype == job.precision.name; });
-  const bool converts = converter != std::end(kConverters);
+  const Converter* const converter = converter_of(job.precision.recipe);
   const bool compiled = is_compiled(job.stack), full = plan.recompute == Recompute::Full;
   const auto truth = [](bool value) { return value ? "True" : "False"; };
   const std::int64_t per_node = devices_per_node(job).value();
@@ -161,15 +173,20 @@ Result<std::string> write_torchtitan(const ExportSubject& subject, const Paralle
       "#   torchrun --nnodes {} --nproc-per-node {} -m torchtitan.train --module weft_plan --config weft_plan\n",
       job.device_count() / per_node, per_node);
   if (full) text += "from torchtitan.distributed.activation_checkpoint import FullAC\n";
-  if (converts) text += fmt::format("from {} import {}\n", converter->module, converter->name);
+  if (converter) text += fmt::format("from {} import {}\n", converter->module, converter->name);
   text += fmt::format(
       "from torchtitan.models.{0} import model_registry\nfrom torchtitan.models.{0}.config_registry import {1}\n\n\n",
       flavor.module, flavor.base);
   text += fmt::format("def weft_plan():\n    config = {}()\n", flavor.base);
-  text += fmt::format(
-      "    config.model_spec = model_registry(\"{}\"{})\n", flavor.flavor,
-      converts ? fmt::format(", converters=[{}.Config(model_compile_enabled={})]", converter->name, truth(compiled))
-               : std::string());
+  std::string converters;
+  if (converter) {
+    std::string named = converter->torchao.empty() ? "" : fmt::format("recipe_name=\"{}\", ", converter->torchao);
+    if (converter->recipe == Recipe::Current && job.stack.narrow_gathers.value)
+      named += "enable_fsdp_float8_all_gather=True, precompute_float8_dynamic_scale_for_fsdp=True, ";
+    converters =
+        fmt::format(", converters=[{}.Config({}model_compile_enabled={})]", converter->name, named, truth(compiled));
+  }
+  text += fmt::format("    config.model_spec = model_registry(\"{}\"{})\n", flavor.flavor, converters);
   text += "    parallelism, training = config.parallelism, config.training\n";
   const bool shards = plan.zero >= 2;
   const std::int64_t shard = shards ? plan.fsdp : 1;
@@ -304,15 +321,24 @@ class Import {
           return fail(spec->line, fmt::format("model_registry: {} is not known here", call.keywords[i]));
         const PythonValue& list = call.items[i];
         if (list.kind == Kind::None) continue;
+        const bool one = list.kind == Kind::List && list.items.size() == 1 && list.items[0].kind == Kind::Call;
+        std::string named;
+        bool gathers = false;
+        for (std::size_t k = 0; one && k < list.items[0].items.size(); ++k) {
+          const PythonValue& given = list.items[0].items[k];
+          if (list.items[0].keywords[k] == "recipe_name" && given.text != "tensorwise") named = given.text;
+          if (list.items[0].keywords[k] == "enable_fsdp_float8_all_gather") gathers = given.boolean;
+        }
         const auto known = std::find_if(std::begin(kConverters), std::end(kConverters), [&](const Converter& each) {
-          return list.kind == Kind::List && list.items.size() == 1 && list.items[0].kind == Kind::Call &&
-                 list.items[0].text == fmt::format("{}.Config", each.name);
+          return one && list.items[0].text == fmt::format("{}.Config", each.name) &&
+                 (each.name != kFloat8Linear || each.torchao == named);
         });
         if (known == std::end(kConverters))
-          return fail(
-              spec->line,
-              "converters: Weft knows one of Float8LinearConverter, MXFP8LinearConverter and NVFP4LinearConverter");
-        run_.request.dtype = known->dtype;
+          return fail(spec->line,
+                      "converters: Weft knows one of Float8LinearConverter (tensorwise, rowwise, rowwise_with_gw_hp), "
+                      "MXFP8LinearConverter and NVFP4LinearConverter");
+        run_.request.dtype = traits_of(known->recipe).dtype;
+        casts_weights_late_ = known->recipe == Recipe::Current && !gathers;
       }
     } else {
       // The function's own flavor stands in its name: llama3_8b.
@@ -475,6 +501,7 @@ class Import {
     const Result<SoftwareStack> usual = find_stack(kStack);
     const bool graphs = !boolean("training.disable_cuda_graphs", false);
     if (graphs != usual->graph_capture.value) items.push_back(fmt::format("graph_capture={}", graphs));
+    if (casts_weights_late_) items.emplace_back("narrow_gathers=false");
     if (!boolean("compile.enable", false)) items.emplace_back(kEager);
     run_.request.stack = items.empty() ? std::string(kStack) : fmt::format("{}:{}", kStack, fmt::join(items, ","));
     return Ok{};
@@ -484,6 +511,7 @@ class Import {
   std::string_view file_;
   TransformerConfig decoder_;
   Shorthand words_;
+  bool casts_weights_late_ = false;  // after they are gathered
   ImportedRun run_;
 };
 

@@ -22,6 +22,10 @@ TEST(TorchtitanLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
   for (const auto& [model, strategy, dtype, stack] : {
            std::tuple{"llama3-8b", "dp=16,zero=3,recompute=full,mbs=2", "bf16", "torchtitan"},
            std::tuple{"llama3-8b", "fsdp=8,replicate=2,mbs=1", "fp8", "torchtitan"},
+           std::tuple{"llama3-8b", "dp=16,zero=3", "fp8", "torchtitan:narrow_gathers=false"},
+           std::tuple{"llama3-8b", "dp=16,zero=3", "fp8-rowwise", "torchtitan"},
+           std::tuple{"llama3-8b", "dp=16,zero=3", "fp8-rowwise-gw-hp", "torchtitan"},
+           std::tuple{"llama3-8b", "dp=16,zero=3", "mxfp8", "torchtitan"},
            std::tuple{"llama3-8b", "tp=2,dp=8,zero=2,sp=0", "bf16", "torchtitan:graph_capture=true"},
            std::tuple{"llama3.1-8b", "tp=2,cp=2,dp=4,zero=3", "bf16", "torchtitan"},
            std::tuple{"llama3-8b", "tp=2,pp=2,dp=4,zero=0,vpp=2,stages=8+9+8+7", "bf16", "torchtitan"},
@@ -45,6 +49,9 @@ TEST(Torchtitan, WhatItCannotSayIsRefusedWithTheNearestPlanThatItCan) {
   EXPECT_THAT(refusal("llama3-8b:layers=4", "dp=16"), HasSubstr("none of the models that torchtitan registers"));
   EXPECT_THAT(refusal("llama3-8b", "dp=16,zero=3,recompute=op"),
               HasSubstr("recompute=op: torchtitan recomputes whole layers"));
+  const auto blocks = export_plan(Target::Torchtitan, plan_of("llama3-8b", "dp=16,zero=3", "fp8-blockwise").value());
+  ASSERT_FALSE(blocks.ok());
+  EXPECT_THAT(blocks.error().message, HasSubstr("torchtitan's converters do not cast by a scale for 128 elements"));
 }
 
 std::string fault(const std::string& body) {

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "forecast/scratch.h"
+#include "graph/routing.h"
 #include "price/communications.h"
 
 namespace weft {
@@ -105,7 +106,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   IdVec<MeshId, char> own(program.meshes.size(), 0);
   for (MeshId id : of.meshes) own[id] = 1;
   own[program.world] = 1;
-  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, training.graph, stack_);
+  const IdVec<TensorId, double> narrow = narrow_copies(program, training.graph, stack_);
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !keeps(id) || !own[buffer.layout.mesh]) continue;
@@ -116,8 +117,10 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     kind += bytes_of_buffer(id);
     kept_buffers_.push_back(id);
     if (buffer.kind == BufferKind::Parameter)
-      kept_.parameters +=
-          bytes_of_buffer(id) * 8 / bits_of(training.graph.tensors()[buffer.tensor].type.dtype) * narrow[buffer.tensor];
+      kept_.parameters.value +=
+          static_cast<std::int64_t>(static_cast<double>(bytes_of_buffer(id).value * 8 /
+                                                        bits_of(training.graph.tensors()[buffer.tensor].type.dtype)) *
+                                    narrow[buffer.tensor]);
   }
 
   // The optimizer step follows the last micro-batch.
@@ -188,6 +191,8 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   }
   std::int64_t bytes = bytes_of(stored_type(program, training_.graph, id), elements);
   if (saved_[buffer.memory]) bytes += elements * beside_per_element(training_.graph, buffer.tensor, stack_);
+  if (buffer.narrow)
+    bytes += static_cast<std::int64_t>(static_cast<double>(elements) * scale_bytes_of(stack_.recipe.value));
   if (!smaller_) bytes_[id] = bytes;
   return {bytes};
 }
@@ -224,7 +229,14 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
   }
   const auto* compute = std::get_if<Compute>(&instruction.what);
   if (!compute) return 0;
-  const double each = scratch_per_element(training_.graph.signature(compute->op), stack_);
+  const Signature& signature = training_.graph.signature(compute->op);
+  // Rows of experts are padded in a copy. What the first product reads so is held until the second has made as many rows,
+  // which are copied to be taken apart: in one function of Megatron Core's, backward in the same order.
+  if (factor_type(compute->products) && stack_.pads_by_copy.value)
+    if (const Operand* const rows = ragged_rows(signature); rows != nullptr)
+      return bytes_of_buffer(rows == &signature.inputs[0] ? compute->inputs[0] : compute->outputs[0]).value *
+             (rows == &signature.inputs[0] ? 1 : 2);
+  const double each = scratch_per_element(signature, stack_);
   if (each <= 0) return 0;
   std::int64_t most = 0;
   for (const auto& list : {reads_of(compiled_.program, instruction), writes_of(compiled_.program, instruction)})
@@ -360,15 +372,22 @@ std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) cons
   return alive;
 }
 
-IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph, const SoftwareStack& stack) {
-  IdVec<TensorId, std::int8_t> bytes(graph.tensors().size(), 0);
-  if (stack.narrow_weights.value) return bytes;
+IdVec<TensorId, double> narrow_copies(const Program& program, const Graph& graph, const SoftwareStack& stack) {
+  IdVec<TensorId, double> bytes(graph.tensors().size(), 0);
+  const RecipeTraits& recipe = traits_of(stack.recipe.value);
+  if (!stack.keeps_casts.value || recipe.of_rows) return bytes;
   for (const Instruction& instruction : program.instructions) {
     const auto* compute = std::get_if<Compute>(&instruction.what);
-    if (!compute || (compute->products != Arithmetic::kFp8 && compute->products != Arithmetic::kFp4)) continue;
+    const std::optional<DType> narrow = compute ? factor_type(compute->products) : std::nullopt;
+    if (!narrow) continue;
     for (BufferId input : compute->inputs)
-      if (const TensorId read = program.buffers[input].tensor; graph.tensors()[read].kind == TensorKind::Parameter)
-        bytes[read] = 2;
+      if (const Tensor& read = graph.tensors()[program.buffers[input].tensor]; read.kind == TensorKind::Parameter) {
+        // Square blocks of weights: their scales are next to nothing.
+        const double scales = recipe.recipe == Recipe::Blockwise ? 0 : scale_bytes_of(recipe.recipe);
+        const double copies = 2 * (bits_of(*narrow) / 8.0 + scales);
+        bytes[program.buffers[input].tensor] =
+            stack.narrow_weights.value ? std::max(0.0, copies - bits_of(read.type.dtype) / 8.0) : copies;
+      }
   }
   return bytes;
 }

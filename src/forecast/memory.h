@@ -114,9 +114,10 @@ class MemoryOfClass {
   std::vector<BufferId> kept_buffers_;
 };
 
-// For every parameter, the additional bytes per element: weights of fp8 products are also kept in fp8, in both layouts
-// (Transformer Engine). With the stack's `narrow_weights` those two take the place of the 16-bit weight.
-IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph, const SoftwareStack& stack);
+// For every parameter, the additional bytes per element: weights of fp8 products are also kept in fp8, in both layouts,
+// with the scales of their blocks (Transformer Engine). With the stack's `narrow_weights` those two take the place of the
+// 16-bit weight; where casts are not kept, they are made for every product.
+IdVec<TensorId, double> narrow_copies(const Program& program, const Graph& graph, const SoftwareStack& stack);
 
 // Bytes beyond what a program allocates, each with its source.
 struct MemoryOverheads {

@@ -104,8 +104,11 @@ const OpEntry kOperators[] = {
            .gradients = {"grad_input: dy w -> dx [*]", "grad_weight: dy x -> dw [*]"},
        };
      }},
-    {OpKind::ExpertLinear, "expert_linear", "",
-     [](const Attrs&, Inputs) -> Result<Declaration> {
+    {OpKind::ExpertLinear, "expert_linear", "imbalance:num ragged:str",
+     [](const Attrs& attrs, Inputs) -> Result<Declaration> {
+       // Dropless: which operand's rows come from tokens or go to them, so many as have chosen the expert.
+       const std::string_view ragged = attrs.text("ragged", "in");
+       if (ragged != "in" && ragged != "out") return error("expert_linear: ragged '{}': write in or out", ragged);
        return Declaration{
            // "...": the rows routed to an expert, by their groups (declarations_routing.cpp).
            .notation = "x[e,...,k] w[e,k,n] -> y[e,...,n]",

@@ -58,7 +58,8 @@ Flops contraction_flops(const Signature& signature) {
       if (set.contains(static_cast<int>(axis))) macs *= static_cast<double>(signature.axes[axis].size);
     flops += 2 * macs;
   }
-  return {flops};
+  // Experts of unequal load: the rows are those of the busiest device, the work is that of the mean.
+  return {flops / signature.attrs.number("imbalance", 1)};
 }
 
 Flops pointwise_flops(const Signature& signature) {

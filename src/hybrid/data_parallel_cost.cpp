@@ -221,14 +221,17 @@ class Finder {
     of_layer_ = section.is_layer;
     struct Piece {
       Way way;
+      std::optional<DType> narrow = {};  // what is cast before is gathered by itself
       std::int64_t bytes = 0;
       std::vector<std::int32_t> parameters = {};
     };
     std::vector<Piece> gathers, reduces;
-    const auto add = [](std::vector<Piece>& to, const Way& way, std::int64_t bytes, std::size_t parameter) {
+    const auto add = [](std::vector<Piece>& to, const Way& way, std::int64_t bytes, std::size_t parameter,
+                        std::optional<DType> narrow = {}) {
       if (way.empty()) return;
-      auto piece = std::find_if(to.begin(), to.end(), [&](const Piece& each) { return each.way == way; });
-      if (piece == to.end()) piece = to.insert(to.end(), {way});
+      auto piece = std::find_if(to.begin(), to.end(),
+                                [&](const Piece& each) { return each.way == way && each.narrow == narrow; });
+      if (piece == to.end()) piece = to.insert(to.end(), {way, narrow});
       piece->bytes += bytes;
       piece->parameters.push_back(static_cast<std::int32_t>(parameter));
     };
@@ -236,7 +239,10 @@ class Finder {
       const ParameterCost& parameter = section.parameters[i];
       const Ways& ways = ways_of(parameter);
       if (parameter.trained || plan_.zero >= 3)
-        add(gathers, ways.gather, width(types_.sent_parameters, parameter.weights, parameter.elements), i);
+        add(gathers, ways.gather,
+            width(parameter.gathered ? parameter.gathered : types_.sent_parameters, parameter.weights,
+                  parameter.elements),
+            i, parameter.gathered);
       if (parameter.trained)
         add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
     }

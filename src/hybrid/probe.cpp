@@ -364,7 +364,8 @@ class Reader {
     }
     std::stable_sort(buffers.begin(), buffers.end(),
                      [&](BufferId a, BufferId b) { return program().buffers[a].tensor < program().buffers[b].tensor; });
-    const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program(), graph(), plan_.stack());
+    const NumberTypes types = number_types(plan_.job->precision, plan_.stack());
+    const IdVec<TensorId, double> narrow = narrow_copies(program(), graph(), plan_.stack());
     for (BufferId id : buffers) {
       const Buffer& buffer = program().buffers[id];
       const Tensor& tensor = graph().tensors()[buffer.tensor];
@@ -375,12 +376,13 @@ class Reader {
       const bool expert = expert_[buffer.tensor] != 0;
       KeptBytes& kept = expert ? of.expert : of.dense;
       if (buffer.kind == BufferKind::Parameter) {
-        kept.parameters += bytes + elements * narrow[buffer.tensor];
+        kept.parameters += bytes + static_cast<std::int64_t>(static_cast<double>(elements) * narrow[buffer.tensor]);
         (expert ? of.stored_expert_elements : of.stored_elements) += elements;
         if (section < 0) continue;
         ParameterCost& made = add_parameter(buffer, of);
         made.elements = elements;
         made.weights = bytes;
+        made.gathered = gathered_weight_type(types, graph(), buffer.tensor);
         made.trained = gradient_type[buffer.tensor].has_value();
         if (made.trained) made.gradients = bytes_of(*gradient_type[buffer.tensor], elements);
       } else {

@@ -54,6 +54,7 @@ struct ParameterCost {
   bool summed_over_tp = false;               // tensor-parallel devices hold terms of its gradient
   std::int64_t elements = 0;                 // on one device, …
   std::int64_t weights = 0, gradients = 0;   // … and their bytes in the types in which they are stored
+  std::optional<DType> gathered = {};        // the type it is cast to before it is gathered (number_types.h)
   double forward_use = 0, backward_use = 0;  // first use
   double backward_ready = 0;                 // when its gradient is ready
 };

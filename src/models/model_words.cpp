@@ -61,6 +61,7 @@ constexpr Key kKeys[] = {
     {"first_dense", [](const C& c) { return fmt::to_string(c.moe.first_dense); }},
     {"moe_every", [](const C& c) { return fmt::to_string(c.moe.every); }},
     {"capacity_factor", [](const C& c) { return number(c.moe.capacity_factor); }},
+    {"imbalance", [](const C& c) { return number(c.moe.imbalance); }},
     {"sigmoid_score", [](const C& c) { return flag(c.moe.sigmoid_score); }},
     {"expert_groups", [](const C& c) { return fmt::to_string(c.moe.expert_groups); }},
     {"top_groups", [](const C& c) { return fmt::to_string(c.moe.top_groups); }},

@@ -73,6 +73,7 @@ void describe(const TransformerConfig& config, ModelInfo& info) {
   info.counts_tokens = config.structure != Structure::Vision;
   info.layers = config.layers;
   info.experts = config.moe.experts;
+  info.imbalance = config.moe.imbalance;
   if (config.structure == Structure::EncoderDecoder)
     info.layers += config.decoder_layers > 0 ? config.decoder_layers : config.layers;
   info.context = config.structure == Structure::Vision ? 0 : config.context;

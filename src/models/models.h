@@ -39,6 +39,7 @@ struct ModelInfo {
   bool counts_tokens = false;         // batches are counted in tokens (language models), else in samples
   std::int64_t layers = 0;            // repeated blocks: transformer layers, residual blocks, recurrent layers
   std::int64_t experts = 0;           // of a layer that has any; 0: the model is dense
+  double imbalance = 1;               // of the load of devices that experts are spread over
   std::int64_t context = 0;           // longest sequence the model was made for; 0: it has no sequence
   std::int64_t seq = 0;               // of this graph; 0: none
   std::int64_t batch = 1;             // of this graph

@@ -187,6 +187,11 @@ constexpr TextField<T> kTransformerTexts[] = {
        WEFT_TRY(config.moe.capacity_factor, parse_number("capacity_factor", text));
        return Ok{};
      }},
+    {"imbalance",
+     [](T& config, std::string_view text) -> Status {
+       WEFT_TRY(config.moe.imbalance, parse_number("imbalance", text));
+       return Ok{};
+     }},
     {"aux_loss",
      [](T& config, std::string_view text) -> Status {
        WEFT_TRY(config.moe.aux_loss, parse_number("aux_loss", text));

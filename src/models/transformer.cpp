@@ -33,6 +33,14 @@ Status check_moe(const TransformerConfig& config) {
                  moe.top_groups, moe.expert_groups, moe.experts, moe.top_k);
   if (!(moe.capacity_factor >= 0 && moe.capacity_factor <= 1000))
     return error("capacity_factor={}: must be between 0 (dropless) and 1000", moe.capacity_factor);
+  // Where every token chooses the same experts, these have experts/top_k times the mean.
+  const double most = static_cast<double>(moe.experts) / static_cast<double>(moe.top_k);
+  if (!(moe.imbalance >= 1 && moe.imbalance <= most))
+    return error("imbalance={}: must be between 1 (balanced) and experts/top_k={:.3g} (all tokens choose the same)",
+                 moe.imbalance, most);
+  if (moe.imbalance > 1 && moe.capacity_factor > 0)
+    return error("imbalance={}: with capacity_factor={} every expert has the rows of its capacity; leave one out",
+                 moe.imbalance, moe.capacity_factor);
   if (!(moe.aux_loss >= 0 && moe.aux_loss <= 1000))
     return error("aux_loss={}: must be between 0 (none) and 1000", moe.aux_loss);
   return Ok{};

@@ -40,6 +40,9 @@ struct MoeConfig {
   std::int64_t first_dense = 0;  // the first layers that stay dense (DeepSeek)
   std::int64_t every = 1;        // every k-th layer has experts, the others are dense (GShard: 2)
   double capacity_factor = 0;  // 0: dropless; else an expert takes ceil(tokens · top_k / experts · factor) of a group
+  // Rows on the busiest of the devices that experts are spread over, in the mean of those devices; dropless only. A group
+  // of devices goes by its busiest, so the experts of all have rows like that one's. 1: balanced.
+  double imbalance = 1;
   // Token groups per sample, each with a capacity of its own: a product, as the sequence is cut over devices.
   std::vector<std::int64_t> groups = {1};
   bool sigmoid_score = false;                      // else softmax

@@ -29,10 +29,11 @@ std::string_view function_of(Activation activation) {
   return "?";
 }
 
-// Tokens of one group that an expert takes; when dropless, the average number routed to it.
+// Tokens of one group that an expert takes; when dropless, the average number routed to those of the busiest device.
 std::int64_t expert_capacity(const MoeConfig& moe, std::int64_t tokens_per_group) {
   const double average = static_cast<double>(tokens_per_group * moe.top_k) / static_cast<double>(moe.experts);
-  const double rows = moe.capacity_factor > 0 ? std::ceil(average * moe.capacity_factor) : std::round(average);
+  const double rows =
+      moe.capacity_factor > 0 ? std::ceil(average * moe.capacity_factor) : std::round(average * moe.imbalance);
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(rows));
 }
 
@@ -213,13 +214,19 @@ TensorId TransformerBlocks::experts(TensorId x) {
     const std::string up = gated ? "gate_up" : "up";
     const TensorId up_weight = net_.parameter(up, "weight", {moe.experts, config_.hidden, gated ? 2 * ffn : ffn});
     const TensorId down_weight = net_.parameter("down", "weight", {moe.experts, ffn, config_.hidden});
-    y = b.op1(OpKind::ExpertLinear, up, {rows, up_weight});
+    const auto linear = [&](const std::string& name, TensorId of, TensorId weight, const char* ragged) {
+      Attrs attrs;
+      if (moe.imbalance > 1) attrs.set("imbalance", moe.imbalance);
+      if (moe.capacity_factor <= 0) attrs.set("ragged", std::string(ragged));
+      return b.op1(OpKind::ExpertLinear, name, {of, weight}, attrs);
+    };
+    y = linear(up, rows, up_weight, "in");
     y = activate("act", y);
     if (moe.weigh_rows) {
       const TensorId of_rows = b.op1(OpKind::DispatchWeights, "dispatch_weights", {weights, index}, exchange);
       y = b.op1(OpKind::WeighRows, "weigh", {y, of_rows});
     }
-    y = b.op1(OpKind::ExpertLinear, "down", {y, down_weight});
+    y = linear("down", y, down_weight, "out");
   }
   if (moe.weigh_rows) {
     exchange.set("weighed", std::int64_t{1});

@@ -149,6 +149,7 @@ Result<TrainingJob> settle(const PlanRequest& asked, const Calibration& calibrat
     job.stack = calibration.over(std::move(other));
     WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, kinds, job.assumptions));
   }
+  if (job.precision.recipe) job.stack.recipe = {*job.precision.recipe, fmt::format("--dtype {}", job.precision.name)};
   WEFT_TRY_OK(settle_training(request, job.stack, job));
   job.notes = stand_ins(job.precision, kinds);
   job.notes.insert(job.notes.end(), job.model.notes.begin(), job.model.notes.end());

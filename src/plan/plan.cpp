@@ -97,6 +97,7 @@ GraphShape shape_of(const TrainingJob& job, const StrategyChoice& choice) {
   if (context != ContextMode::AllToAll) shape.zigzag = plan ? plan->cp : degree({"cp", "ecp"});
   if (job.model.experts > 0 && !has_override(job.words.model, "groups"))
     shape.routing = plan ? plan->sequence_cuts() : sequence_cuts(choice.tree);
+  if (job.model.imbalance > 1) shape.expert_devices = plan ? plan->ep : job.device_count();
   return shape;
 }
 

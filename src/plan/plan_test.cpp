@@ -109,6 +109,7 @@ TEST(Plan, TypesFollowTheOptionAndTheStack) {
   EXPECT_EQ(types("", "megatron-deepspeed"), std::tuple(DType::F16, DType::F16, true));       // fp16 throughout
   EXPECT_EQ(types("bf16", "megatron-deepspeed"), std::tuple(DType::BF16, DType::F32, true));  // another optimizer
   EXPECT_EQ(types("fp8", "megatron-lm"), std::tuple(DType::BF16, DType::F32, true));  // only products are narrow
+  EXPECT_EQ(types("fp8-blockwise", "megatron-lm"), types("fp8", "megatron-lm"));
   EXPECT_EQ(types("fp32", "pytorch-ddp"), std::tuple(DType::F32, DType::F32, false));
   EXPECT_EQ(types("amp-fp16", "megatron-lm"), std::tuple(DType::F16, DType::F32, true));
 }

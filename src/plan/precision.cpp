@@ -14,16 +14,23 @@ namespace {
 struct TypeName {
   std::string_view name;
   DType stored;
-  bool autocast;
+  bool autocast = false;
+  std::optional<Arithmetic> products = {};
+  std::optional<Recipe> recipe = {};  // of narrow products; none: the stack's
 };
-constexpr std::array<TypeName, 9> kTypeNames = {{
-    {"bf16", DType::BF16, false},
-    {"fp16", DType::F16, false},
-    {"fp32", DType::F32, false},
-    {"tf32", DType::F32, false},
-    {"fp8", DType::BF16, false},
-    {"mxfp8", DType::BF16, false},
-    {"nvfp4", DType::BF16, false},
+constexpr std::array<TypeName, 14> kTypeNames = {{
+    {"bf16", DType::BF16},
+    {"fp16", DType::F16},
+    {"fp32", DType::F32},
+    {"tf32", DType::F32, false, Arithmetic::kTf32},
+    {"fp8", DType::BF16, false, Arithmetic::kFp8},
+    {"fp8-delayed", DType::BF16, false, Arithmetic::kFp8, Recipe::Delayed},
+    {"fp8-current", DType::BF16, false, Arithmetic::kFp8, Recipe::Current},
+    {"fp8-blockwise", DType::BF16, false, Arithmetic::kFp8, Recipe::Blockwise},
+    {"fp8-rowwise", DType::BF16, false, Arithmetic::kFp8, Recipe::Rowwise},
+    {"fp8-rowwise-gw-hp", DType::BF16, false, Arithmetic::kFp8, Recipe::RowwiseWide},
+    {"mxfp8", DType::BF16, false, Arithmetic::kFp8, Recipe::Mx},
+    {"nvfp4", DType::BF16, false, Arithmetic::kFp4, Recipe::Nv},
     {"amp-bf16", DType::BF16, true},
     {"amp-fp16", DType::F16, true},
 }};
@@ -76,13 +83,16 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
     return error("--dtype '{}': write one of {}{}", asked, fmt::join(names, ", "), did_you_mean(asked, names));
   }
   Precision precision{std::string(found->name), found->stored, found->stored, false};
-  if (found->name == "tf32") precision.products = Arithmetic::kTf32;
-  if (found->name == "fp8" || found->name == "mxfp8") precision.products = Arithmetic::kFp8;
-  if (found->name == "nvfp4") precision.products = Arithmetic::kFp4;
+  precision.products = found->products;
+  if (found->products && found->products != Arithmetic::kTf32)
+    precision.recipe = found->recipe.value_or(stack.recipe.value);
   if (asked.empty()) assumptions.push_back(fmt::format("dtype {}{} (--dtype)", precision.name, by_default.reason));
-  if (found->stored == DType::BF16 && !found->autocast && found->name != "bf16")
+  if (precision.recipe) {
+    const RecipeTraits& traits = traits_of(*precision.recipe);
     assumptions.push_back(
-        fmt::format("{}: linears of the blocks multiply in it; tensors are stored in bf16", found->name));
+        fmt::format("{}: linears of the blocks multiply in it, {}{}; tensors are stored in bf16", found->name,
+                    traits.what, found->recipe ? "" : fmt::format(", {}'s recipe ({})", stack.name, traits.dtype)));
+  }
   // Gradients as the stack stores them: in the weights' type, or in their own.
   if (const auto gradient = stack.gradient_dtype.value; gradient && *gradient != stack_weight)
     precision.gradients = *gradient;
@@ -110,16 +120,27 @@ std::vector<std::string> stand_ins(const Precision& precision, const DeviceKinds
       if (!multiplies_in(*device, arithmetic))
         found.push_back(fmt::format("{0}: {1} has no {0} units, products run in {2}", name(arithmetic), device->name,
                                     name(product_rate(*device, arithmetic).arithmetic)));
+  // Units that multiply fp4 scale blocks of 16 and 32 elements; fp8 units without them have one scale a product.
+  if (precision.recipe == Recipe::Mx)
+    for (const DeviceSpec* device : devices)
+      if (multiplies_in(*device, Arithmetic::kFp8) && !multiplies_in(*device, Arithmetic::kFp4))
+        found.push_back(fmt::format("{}: {} has no units for scales of 32 elements, products scale their sums",
+                                    precision.name, device->name));
   return found;
 }
 
 NumberTypes number_types(const Precision& precision, const SoftwareStack& stack) {
   const bool narrow = precision.stored != DType::F32;  // fp32 runs send fp32
+  const Recipe recipe = precision.recipe.value_or(stack.recipe.value);
   return {.products = precision.products,
           .sent_gradients = precision.sent_gradients ? precision.sent_gradients
                             : narrow                 ? stack.gradient_communication_dtype.value
                                                      : std::nullopt,
-          .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt};
+          .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt,
+          .keeps_casts = stack.keeps_casts.value && !traits_of(recipe).of_rows,
+          .gathers_casts = !traits_of(recipe).of_rows,
+          .gathers_weights = stack.narrow_gathers.value && traits_of(recipe).one_copy,
+          .wide_weight_gradients = recipe == Recipe::RowwiseWide};
 }
 
 }  // namespace weft

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/recipe.h"
 #include "base/result.h"
 #include "cluster/device.h"
 #include "compile/number_types.h"
@@ -26,8 +27,9 @@ struct Precision {
   bool autocast = false;          // of the graph's operators (graph/autocast.h), by a stack that has it
   DType moments = DType::F32;     // of the optimizer
   // The arithmetic of matrix products, if not their operands' type: tf32 for all, fp8 and fp4 for linears of the
-  // blocks.
+  // blocks; and how those are cast.
   std::optional<Arithmetic> products = {};
+  std::optional<Recipe> recipe = {};
   std::optional<DType> sent_gradients = {};  // in which gradients are reduced, where the user says so
 };
 

@@ -60,6 +60,7 @@ class ModelBuilder {
 
   Result<TrainedModel> run() {
     WEFT_TRY_OK(settle_routing());
+    settle_imbalance();
     WEFT_TRY(Model model, load());
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(check_samples(model.graph, shape_.batch));
     WEFT_TRY_OK(cast(model));
@@ -91,6 +92,15 @@ class ModelBuilder {
         "tokens are routed to experts in {} groups per sample, one for every part of the sequence (--model …:groups=)",
         parts));
     return Ok{};
+  }
+
+  // One of n devices has at most all rows, n times the mean: a device with all experts has them whatever tokens choose.
+  void settle_imbalance() {
+    const auto devices = static_cast<double>(shape_.expert_devices);
+    if (shape_.expert_devices == 0 || job_.model.imbalance <= devices) return;
+    spec_ = with_override(spec_, "imbalance", fmt::format("{}", devices));
+    assume(fmt::format("imbalance {:g}: experts are on {} device{}, of which one has at most {} times the mean",
+                       job_.model.imbalance, devices, devices == 1 ? "" : "s", devices));
   }
 
   // The model as the stack builds it; `spec_` becomes the specification that was built.
@@ -178,7 +188,11 @@ class ModelBuilder {
     options.loss_scaling = job_.precision.stored == DType::F16;
     assume(fmt::format("optimizer {}{}", name_of(options.optimizer),
                        options.clip_norm ? ", gradients clipped by their norm" : ""));
-    if (has_operator(model.graph, OpKind::Dispatch)) assume("experts: balanced routing");
+    if (has_operator(model.graph, OpKind::Dispatch))
+      assume(model.info.imbalance > 1
+                 ? fmt::format("experts: the busiest device has {:g} times the mean rows, and all go by it",
+                               model.info.imbalance)
+                 : "experts: balanced routing, imbalance 1 (--model …:imbalance=)");
     return options;
   }
 

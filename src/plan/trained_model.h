@@ -26,6 +26,7 @@ struct GraphShape {
   std::int64_t batch = 1, last_batch = 1;  // samples of a micro-batch of all replicas, and of the last one
   std::int64_t tp = 1;                     // stacks pad the vocabulary to a multiple of it
   std::int64_t zigzag = 1;                 // over how many devices causal attention is balanced by the order of tokens
+  std::int64_t expert_devices = 0;         // over which experts of unequal load are spread; 0: their load is equal
   std::vector<std::int64_t> routing = {};  // parts of the sequence that route their own tokens, major first; empty: one
 
   auto operator<=>(const GraphShape&) const = default;

@@ -42,7 +42,16 @@ void InstructionPricer::add_host(Task& task, const Instruction& instruction, Dev
   if ((stack_.blocking_launches.value && !transfers) || (local && stack_.host_computes.value))
     task.host_waits = true;
   else if (compute)
-    task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
+    task.host_waits = is_read_back(*compute);
+}
+
+// The norm that gradients are clipped by; and how many rows every expert has, without a capacity, which all-to-alls and
+// grouped products are launched with. Backward knows it from forward.
+bool InstructionPricer::is_read_back(const Compute& compute) const {
+  const Signature& signature = graph_.signature(compute.op);
+  if (signature.kind == OpKind::ClipCoefficient) return stack_.sync_on_norm.value;
+  return signature.kind == OpKind::Dispatch && signature.gradient.empty() && stack_.sync_on_counts.value &&
+         signature.attrs.integer("dropless", 0) != 0 && stack_.dense_dispatch.value == 0;
 }
 
 bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) const {

@@ -49,6 +49,9 @@ class InstructionPricer {
   // for, or takes part by its own send.
   CommGroupId group_of(const Instruction& instruction, KindId kind, DeviceId device, int position) const;
 
+  // Whether the host waits for what the operator makes.
+  bool is_read_back(const Compute& compute) const;
+
   // An agent without tasks.
   Agent agent(DeviceId device, Workload& workload);
 

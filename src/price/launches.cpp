@@ -28,6 +28,12 @@ int launches_of(const Signature& signature, const SoftwareStack& stack) {
       return !stack.head_copies.value || stack.fused_bias_activation.value ? 1 : backward ? 2 : 3;
     case OpKind::Matmul:
       return 1 + (stack.head_copies.value ? head_copies_of(signature) : 0);
+    case OpKind::Router:  // as many as it has passes (cost/routing_kernels.cpp)
+      return stack.fused_router.value ? 1 : backward ? 5 : 9;
+    case OpKind::Dispatch:  // mask turned, found, rows; backward zeros and sums
+      return stack.fused_permutation.value || stack.dense_dispatch.value > 0 ? 1 : backward ? 2 : 5;
+    case OpKind::Combine:  // rows times weights, zeros, sums; backward rows and their product
+      return stack.fused_permutation.value || stack.dense_dispatch.value > 0 ? 1 : backward ? 2 : 3;
     default:
       return 1;
   }

@@ -64,6 +64,16 @@ Status read_value(const YamlNode& node, std::string_view what, std::optional<Par
   return Ok{};
 }
 
+Status read_value(const YamlNode& node, std::string_view what, Recipe& value) {
+  WEFT_TRY(const std::string text, node.text(what));
+  const std::optional<Recipe> recipe = recipe_named(text);
+  std::vector<std::string_view> words;
+  for (const RecipeTraits& each : kRecipes) words.push_back(each.word);
+  if (!recipe) return node.fail("{} '{}': write one of {}", what, text.substr(0, 40), fmt::join(words, ", "));
+  value = *recipe;
+  return Ok{};
+}
+
 // Names of abilities, separated by spaces; "all"; "dp": none but data parallelism, which every stack has.
 Status read_value(const YamlNode& node, std::string_view what, Abilities& value) {
   WEFT_TRY(const std::string text, node.text(what));
@@ -215,6 +225,7 @@ std::string shown(int number) { return fmt::format("{}", number); }
 std::string shown(double number) { return fmt::format("{:g}", number); }
 std::string shown(bool flag) { return flag ? "true" : "false"; }
 std::string shown(const std::optional<Parts>& parts) { return parts ? std::string(name_of(*parts)) : "cheaper"; }
+std::string shown(Recipe recipe) { return std::string(traits_of(recipe).word); }
 std::string shown(Abilities abilities) { return print(abilities); }
 std::string shown(const std::optional<DType>& dtype) { return dtype ? std::string(name_of(*dtype)) : "none"; }
 
@@ -276,7 +287,14 @@ const std::vector<Knob>& stack_knobs() {
       {"autocast", &S::autocast},
       {"held_gradients", &S::held_gradients},
       {"narrow_weights", &S::narrow_weights},
+      {"narrow_gathers", &S::narrow_gathers},
+      {"recipe", &S::recipe},
+      {"keeps_casts", &S::keeps_casts},
       {"dense_dispatch", &S::dense_dispatch},
+      {"fused_router", &S::fused_router},
+      {"fused_permutation", &S::fused_permutation},
+      {"pads_by_copy", &S::pads_by_copy},
+      {"sync_on_counts", &S::sync_on_counts},
       {"context", &S::context},
       {"communicator", &S::communicator},
       {"fragmentation", &S::fragmentation},

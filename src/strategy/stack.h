@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/recipe.h"
 #include "base/result.h"
 #include "base/units.h"
 #include "cluster/device.h"
@@ -70,7 +71,14 @@ struct SoftwareStack {
   Figure<bool> autocast;        // fp32 weights, cast where they are used; fp32 norms and residuals (graph/autocast.h)
   Figure<bool> held_gradients;  // also where no gradient is yet; else from backward to the step (set_to_none)
   Figure<bool> narrow_weights;  // weights of fp8 products are stored in fp8 alone, beside their masters
+  Figure<bool> narrow_gathers;  // they are cast before they are gathered, where one copy serves all products
+  Figure<Recipe> recipe;        // how fp8 products cast their factors; --dtype fp8-current and the like say another
+  Figure<bool> keeps_casts;     // they keep what they read as it was cast; else as it was, and cast it again
   Figure<int> dense_dispatch;   // experts' rows are made by products with masks over so many tokens; 0: moved
+  // Choosing experts, and putting rows in their order, as fused kernels; else scores, masks and sorts one by one.
+  Figure<bool> fused_router, fused_permutation;
+  Figure<bool> pads_by_copy;  // dropless rows of experts are copied to be padded for fp8; else padded as they are moved
+  Figure<bool> sync_on_counts;  // dropless: the host waits to know how many rows every expert has
   // What the driver's memory holds besides the allocator's: context and kernels, buffers of a communicator; and the share
   // of activations and buffers that the allocator loses to fragmentation.
   Figure<Bytes> context, communicator;
@@ -103,10 +111,11 @@ struct SoftwareStack {
 
 // One record per knob, in the order of the file: for readers, writers and documentation.
 struct Knob {
-  using Field = std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*,
-                             Figure<int> SoftwareStack::*, Figure<double> SoftwareStack::*,
-                             Figure<bool> SoftwareStack::*, Figure<std::optional<DType>> SoftwareStack::*,
-                             Figure<std::optional<Parts>> SoftwareStack::*, Figure<Abilities> SoftwareStack::*>;
+  using Field =
+      std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*, Figure<int> SoftwareStack::*,
+                   Figure<double> SoftwareStack::*, Figure<bool> SoftwareStack::*,
+                   Figure<std::optional<DType>> SoftwareStack::*, Figure<std::optional<Parts>> SoftwareStack::*,
+                   Figure<Recipe> SoftwareStack::*, Figure<Abilities> SoftwareStack::*>;
   std::string_view name;
   Field field;
 };

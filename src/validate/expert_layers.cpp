@@ -78,7 +78,7 @@ Result<PlanRequest> request_of(const MeasuredRow& row, const MappingRules& rules
   request.global_batch = batch * ep;
   if (parts[1] != "a2a" && parts[1] != "deepep" && parts[1] != "hybridep")
     return error("case '{}': dispatcher '{}': write a2a, deepep or hybridep", row.text("case").substr(0, 60), parts[1]);
-  request.stack = parts[1] == "a2a" ? "megatron-moe-layer" : "megatron-moe-layer-deepep";
+  request.stack = parts[1] == "a2a" ? "megatron-moe-layer" : fmt::format("megatron-moe-layer-{}", parts[1]);
   WEFT_TRY(request.dtype, dtype_option(parts[3]));
   return request;
 }
@@ -109,7 +109,7 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   const Graph& graph = plan.training().graph;
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : plan.training().accumulated) gradients.insert(graph.tensors()[sum].storage);
-  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, graph, plan.stack());
+  const IdVec<TensorId, double> narrow = narrow_copies(program, graph, plan.stack());
   double kept = 0;
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
@@ -117,8 +117,8 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
         buffer.kind == BufferKind::Parameter || (buffer.kind == BufferKind::State && gradients.contains(buffer.tensor));
     if (buffer.memory != id || !own || !in_layer(graph.name(buffer.tensor))) continue;
     const std::int64_t elements = largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]);
-    kept += static_cast<double>(bytes_of(graph.tensors()[buffer.tensor].type.dtype, elements) +
-                                elements * narrow[buffer.tensor]);
+    kept += static_cast<double>(bytes_of(graph.tensors()[buffer.tensor].type.dtype, elements)) +
+            static_cast<double>(elements) * narrow[buffer.tensor];
   }
   const std::vector<DeviceId> ranks = plan.ranks();
   const std::vector<MemoryClass> classes = memory_classes(compiled, plan.cluster(), ranks);
