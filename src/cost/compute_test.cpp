@@ -187,6 +187,24 @@ TEST(Compute, Fp8IsFasterThanBf16AndTf32ThanFp32) {
   EXPECT_LT(seconds(fp32, "h100-sxm", Arithmetic::kTf32), 0.3 * seconds(fp32, "h100-sxm"));
 }
 
+// Hopper's products read fp8 along rows alone, so what is cast is turned too, a byte an element; Blackwell's read it either
+// way where it has one scale. A maximum is found in a pass over the 16-bit tensor.
+TEST(Compute, CastsReadAndWriteWhatTheirRecipeSays) {
+  const Signature bf16 = linear(8192, 8192, 8192);
+  const auto bytes = [&](std::string_view name, Recipe recipe) {
+    KernelChoice choice = kernels_of(find_stack("megatron-lm").value());
+    choice.recipe = recipe;
+    return operator_cost({.signature = &bf16, .device = &device(name), .arithmetic = Arithmetic::kFp8},
+                         built_in_tuning(), choice)
+        .bytes;
+  };
+  constexpr std::int64_t kElements = 8192 * 8192;
+  EXPECT_EQ(bytes("h100-sxm", Recipe::Delayed) - bytes("b200", Recipe::Delayed), kElements);
+  EXPECT_EQ(bytes("h100-sxm", Recipe::Mx), bytes("b200", Recipe::Mx));
+  EXPECT_EQ(bytes("h100-sxm", Recipe::Current) - bytes("h100-sxm", Recipe::Delayed), 2 * kElements);
+  EXPECT_EQ(bytes("h100-sxm", Recipe::Blockwise) - bytes("h100-sxm", Recipe::Delayed), 2 * 4 * kElements / 128);
+}
+
 // Reads 1 GiB and writes 1 GiB at 87.3 % of 2,039 GB/s: 1.21 ms, and the kernel's own 3 us.
 TEST(Compute, AnActivationTakesItsBytesOverTheBandwidth) {
   const Signature relu = signature(OpKind::Unary, {{"fn", std::string("relu")}}, {{DType::BF16, {1 << 29}}});

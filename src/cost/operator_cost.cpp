@@ -29,6 +29,14 @@ void cast(KernelSequence& kernels, const Operand& from, int copies, bool looks_f
   kernels.add_pass(Pass::Convert, read + copies * narrow * elements, 0, elements);
 }
 
+// Whether one cast serves products along its rows and its columns: it has one scale, and the units read it either way.
+// Those of Blackwell do (Transformer Engine, is_non_tn_fp8_gemm_supported), which came with fp4; Hopper's read rows only.
+bool reads_either_way(const KernelSequence& kernels) {
+  const RecipeTraits& recipe = traits_of(kernels.choice.recipe);
+  return recipe.block == 0 && !recipe.of_rows && kernels.arithmetic == Arithmetic::kFp8 &&
+         product_rate(kernels.device, Arithmetic::kFp4).arithmetic == Arithmetic::kFp4;
+}
+
 // Activations are cast to fp8 for forward, their gradients for backward. Where casts are kept, each once with a turned
 // copy for the weight gradient (Transformer Engine's cast_transpose); of what was gathered each device has cast its part,
 // and turns the whole. Where tensors are kept, the weight gradient casts the input again; with scales of rows, whose
@@ -39,16 +47,19 @@ void cast_factors(KernelSequence& kernels) {
   const std::vector<Operand>& inputs = part.signature().inputs;
   const RecipeTraits& recipe = traits_of(kernels.choice.recipe);
   const bool of_weight = part.signature().gradient == "grad_weight";
+  const bool turned = !reads_either_way(kernels);
   if (kernels.choice.keeps_casts) {
     if (of_weight) return;
-    cast(kernels, inputs[0], 2, recipe.looks_first, kernels.cast());
-    if (kernels.cast() < 1) kernels.add_stream(2 * part.elements(inputs[0]), kernels.tuning.stream.value);
+    cast(kernels, inputs[0], turned ? 2 : 1, recipe.looks_first, kernels.cast());
+    if (kernels.cast() < 1 && turned) kernels.add_stream(2 * part.elements(inputs[0]), kernels.tuning.stream.value);
   } else if (!of_weight) {
-    // One scale serves the turned copy of a gradient too.
-    cast(kernels, inputs[0], part.backward() && !recipe.of_rows ? 2 : 1, recipe.looks_first, kernels.cast());
+    // The scales of a gradient serve its turned copy too, unless they are of rows.
+    const bool both = part.backward() && !recipe.of_rows && turned;
+    cast(kernels, inputs[0], both ? 2 : 1, recipe.looks_first, kernels.cast());
   } else {
-    cast(kernels, inputs[1], 1, true);
-    if (recipe.of_rows) cast(kernels, inputs[0], 1, true);
+    const bool looks_first = recipe.looks_first || recipe.of_rows;
+    cast(kernels, inputs[1], 1, looks_first);
+    if (recipe.of_rows) cast(kernels, inputs[0], 1, looks_first);
   }
 }
 

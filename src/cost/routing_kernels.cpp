@@ -69,8 +69,8 @@ void add_permutation(KernelSequence& kernels) {
                       (part.extent("n0") * part.extent("n1") * part.extent("n2") * part.extent("n3"));
   const double width = width_of(part.signature().outputs[0].dtype), moved = rows * part.extent("k") * width;
   if (dispatches != part.backward()) {
-    // Rows by index. Forward the mask of choices is turned, and what it holds found and written as indices (masked_select:
-    // a count, a sum over counts, the writing).
+    // Rows by index. Forward the mask of choices is turned, and what it holds found and written as indices
+    // (masked_select: a count, a sum over counts, the writing).
     if (dispatches) {
       constexpr double kIndex = 8;
       const double mask = tokens_of(part) * static_cast<double>(part.signature().attrs.integer("experts", 1));
