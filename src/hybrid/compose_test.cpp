@@ -163,7 +163,9 @@ TEST(Compose, OrdersPlansOfBertAsTheSimulatorDoes) {
       EXPECT_NEAR(times.back().second / times.back().first, 1, 0.05) << strategy;
     }
   std::sort(times.begin(), times.end());
-  for (std::size_t i = 1; i < times.size(); ++i) EXPECT_LE(times[i - 1].second, times[i].second) << i;
+  constexpr double kTie = 1.02;  // nearer than that nothing is said of the order
+  for (std::size_t i = 1; i < times.size(); ++i)
+    EXPECT_TRUE(times[i].first < kTie * times[i - 1].first || times[i - 1].second <= times[i].second) << i;
 }
 
 // The order of the menu holds for every shape: a set that saves fewer bytes in it needs less memory, and time.

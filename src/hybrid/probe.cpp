@@ -150,11 +150,13 @@ class Reader {
   }
 
   int section_of(OpId op) const { return section_of_op_[op]; }
-  // Seconds of the host to issue an operator; where it waits for every kernel, they are in the times played.
-  double host_of(OpId op) const {
+  // Seconds of the host to issue an operator or another kernel; where it waits for every one, they are in the times
+  // played.
+  double host_of(const Compute* compute) const {
     const SoftwareStack& stack = plan_.stack();
     if (stack.graph_capture.value || waits_for_kernels(stack)) return 0;
-    return host_time_of(graph(), op, stack).value * plan_.cluster().host_of(plan_.ranks().front());
+    const Seconds usual = compute ? host_time_of(graph(), compute->op, stack) : stack.host_per_collective.value;
+    return usual.value * plan_.cluster().host_of(plan_.ranks().front());
   }
   // The section of a computation; −1: not a computation, or in no section.
   int section_of(InstructionId id) const {
@@ -241,17 +243,18 @@ class Reader {
           last = std::max(last, span.end);
         }
       }
-      if (looked_at)
-        if (const auto* compute = std::get_if<Compute>(&instruction.what)) note_parameters(*compute, span, backward);
       const Task& task = agent.tasks[span.task];
+      const auto* compute = std::get_if<Compute>(&instruction.what);
+      if (looked_at && compute) note_parameters(*compute, span, backward);
+      if (looked_at && (task.work.valid() || task.meeting.valid()))
+        (backward ? at(current).host_backward : at(current).host_forward) += host_of(compute);
       if (looked_at) note_communication(task, span, current, backward);
       if (!task.work.valid()) return;
       const Work& work = played_.priced.workload.works[task.work];
       if (is_communication(work)) return;
       if (span.play == kStep) {
         if (section < 0) {
-          const auto* compute = std::get_if<Compute>(&instruction.what);
-          step_fixed_ += std::max(seconds_of(work.fixed), compute ? host_of(compute->op) : 0);
+          step_fixed_ += std::max(seconds_of(work.fixed), host_of(compute));
         } else {
           at(section).optimizer += seconds_of(work.fixed);
           ++at(section).optimizer_operators;
@@ -261,8 +264,6 @@ class Reader {
       if (!looked_at) return;
       const int own = current;
       const ComputeShare share{seconds_of(work.fixed), work.sm_share, work.memory_share, work.waves};
-      const auto* compute = std::get_if<Compute>(&instruction.what);
-      if (compute) (span.play == kForward ? at(own).host_forward : at(own).host_backward) += host_of(compute->op);
       if (span.play == kForward) {
         at(own).compute_forward += share.time;
         at(own).forward_shares.push_back(share);
@@ -277,7 +278,7 @@ class Reader {
           const TensorId sum = graph().tensors()[graph().inputs(compute->op).front()].storage;
           if (!std::exchange(summed_[sum], 1)) {
             at(own).accumulate += share.time;
-            at(own).host_accumulate += host_of(compute->op);
+            at(own).host_accumulate += host_of(compute);
           }
         }
       }
