@@ -40,9 +40,9 @@ struct SoftwareStack {
   // Collectives on activations run beside what is issued after them and does not need them: the gradient of a linear
   // layer's input is summed while the gradient of its weight is computed, its input gathered beside the former.
   Figure<bool> tensor_overlap;
-  Figure<bool> tensor_chunks;   // and in chunks beside the products that they belong to (price/pipelined.h)
-  Figure<bool> p2p_overlap;     // sends and receives between stages overlap with computation
-  Figure<bool> p2p_in_parts;    // tensors replicated over tp are sent in parts and gathered on arrival
+  Figure<bool> tensor_chunks;  // and in chunks beside the products that they belong to (price/pipelined.h)
+  Figure<bool> p2p_overlap;    // sends and receives between stages overlap with computation
+  Figure<bool> p2p_in_parts;   // tensors replicated over tp are sent in parts and gathered on arrival
   // All-gathers and reduce-scatters of parts of different sizes: padded or grouped; none: whichever is cheaper.
   Figure<std::optional<Parts>> uneven_parts;
   Figure<bool> tokens_once;          // a token is sent once to a device with several of its experts (DeepEP, HybridEP)
