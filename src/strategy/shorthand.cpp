@@ -471,15 +471,6 @@ FoldedMesh fold(const Parallelism& plan) {
     return true;
   };
   std::vector<std::string> none;
-  const auto add_tensor = [&] {
-    if (plan.etp == plan.tp) {
-      if (add("tp", plan.tp, made.tensor)) made.expert_tensor = {"tp"};
-      return;
-    }
-    add("tp", tp_per_etp / ep_of_tp, made.tensor);
-    if (add("etp", plan.etp, made.tensor)) made.expert_tensor = {"etp"};
-    if (add("eptp", ep_of_tp, made.tensor)) made.experts.push_back("eptp");
-  };
   const bool hybrid = plan.fsdp < plan.dp;
   add("pp", plan.pp, none);
   if (hybrid) add("replicate", plan.dp / plan.fsdp, made.data);
@@ -488,7 +479,13 @@ FoldedMesh fold(const Parallelism& plan) {
   made.data.insert(made.data.end(), made.shards.begin(), made.shards.end());
   add("cp", plan.cp / ep_of_cp, made.context);
   if (add("ecp", ep_of_cp, made.context)) made.experts.push_back("ecp");
-  add_tensor();
+  if (plan.etp == plan.tp) {
+    if (add("tp", plan.tp, made.tensor)) made.expert_tensor = {"tp"};
+  } else {
+    add("tp", tp_per_etp / ep_of_tp, made.tensor);
+    if (add("etp", plan.etp, made.tensor)) made.expert_tensor = {"etp"};
+    if (add("eptp", ep_of_tp, made.tensor)) made.experts.push_back("eptp");
+  }
   add("h", plan.h, none);
   add("w", plan.w, none);
   made.mesh.order = rank_order(plan, made.mesh);

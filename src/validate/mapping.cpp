@@ -291,6 +291,13 @@ void MappingRules::respell(const Rule& rule, MappedRow& row) {
   const std::string nodes = cluster.substr(std::min(cluster.find(':'), cluster.size()));
   respell_word("cluster", cluster, rule.node.empty() ? std::string() : rule.node + nodes, rule.why, row);
   respell_word("stack", row.request.stack, rule.stack, rule.why, row);
+  ItemList strategy;
+  for (const std::string& item : split(row.request.strategy, ',')) {
+    const std::size_t equals = item.find('=');
+    strategy.set(item.substr(0, equals), equals == std::string::npos ? "" : item.substr(equals + 1));
+  }
+  for (const auto& [key, value] : rule.strategy) strategy.set(key, value);
+  if (!rule.strategy.empty()) respell_word("strategy", row.request.strategy, strategy.print(), rule.why, row);
 }
 
 Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& stack) const {

@@ -1,7 +1,7 @@
 // From a measured row to the plan that was run.
 //
-// A row with the command line's options is that plan, but for rules that name its set, which may respell its node or its
-// stack. For a row as publications print it, rules as data override its
+// A row with the command line's options is that plan, but for rules that name its set, which may respell its node, its
+// stack or items of its strategy. For a row as publications print it, rules as data override its
 // cells with what the source's own pages state (tools/published_runs.yaml has those of the published tables):
 // the model is the zoo's by its name, or its family's with the row's shapes; the cluster is a node preset by the name
 // of the device; degrees, batch and type are the cells'; the stack is the row's `stack` column, else that of its

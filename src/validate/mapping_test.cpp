@@ -143,16 +143,20 @@ TEST(Mapping, ARuleForASetRespellsItsRowsAndSaysSo) {
       "rules:\n"
       "  - {if: {model: llama}, node: dgx-a100, stack: megatron-lm, why: not for rows with a set}\n"
       "  - {if: {set: titan, cluster: dgx-h100}, node: grand-teton, why: 500 W}\n"
-      "  - {if: {set: titan, stack: pytorch-fsdp}, stack: torchtitan-eager, why: eager}\n",
+      "  - {if: {set: titan, stack: pytorch-fsdp}, stack: torchtitan-eager, why: eager}\n"
+      "  - {if: {set: titan, strategy: zero=3}, strategy: \"zero=2,mbs=4\", why: not this row}\n"
+      "  - {if: {set: titan, strategy: dp=128}, strategy: \"dp=64,tp=2\", why: page}\n",
       "rules.yaml");
   ASSERT_TRUE(rules.ok()) << rules.error().message;
   const MappedRow titan = rules->map(file.rows[0]).value(), other = rules->map(file.rows[1]).value();
   EXPECT_EQ(titan.request.cluster, "grand-teton:16");
   EXPECT_EQ(titan.request.stack, "torchtitan-eager");
-  EXPECT_THAT(titan.overrides, ElementsAre("cluster dgx-h100:16 → grand-teton:16: 500 W",
-                                           "stack pytorch-fsdp → torchtitan-eager: eager"));
+  EXPECT_THAT(titan.overrides,
+              ElementsAre("cluster dgx-h100:16 → grand-teton:16: 500 W", "stack pytorch-fsdp → torchtitan-eager: eager",
+                          "strategy dp=128 → dp=64,tp=2: page"));
   EXPECT_EQ(other.request.cluster, "dgx-h100:16");
   EXPECT_EQ(other.request.stack, "pytorch-fsdp");
+  EXPECT_EQ(other.request.strategy, "dp=128");
   EXPECT_TRUE(other.overrides.empty());
 }
 
