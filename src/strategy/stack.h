@@ -89,7 +89,7 @@ struct SoftwareStack {
   // The host that issues the work.
   Figure<Seconds> host_per_operator;  // a call of the forward pass, with the module around it
   Figure<Seconds> host_per_gradient;  // a kernel of the backward pass
-  Figure<Seconds> host_per_cast;      // a cast by autocast
+  Figure<Seconds> host_per_cast;      // a cast by autocast, or another call from inside an operator
   Figure<Seconds> host_per_update;    // each tensor of the optimizer step
   Figure<Seconds> host_per_collective;
   Figure<int> run_ahead;            // most operators issued and not yet begun
