@@ -94,7 +94,7 @@ TEST(Experts, TheHostWaitsForCountsOfDroplessRows) {
       for (const auto& body : {stage.forward, stage.backward})
         for (InstructionId id : body) {
           Task task;
-          pricer.add_host(task, compiled.program.instructions[id]);
+          pricer.add_host(task, compiled.program.instructions[id], DeviceId(0));
           count += task.host_waits;
         }
     return count;
