@@ -161,7 +161,7 @@ def test_every_result_has_a_face_in_a_notebook(tmp_path):
         html = each._repr_html_()
         assert html.startswith("<") and html.count("<table") == html.count("</table>")
         assert repr(each) and str(each)
-    assert "F0" in simulated.gantt()
+    assert "B0" in simulated.gantt()
     simulated.trace(tmp_path / "t.json")
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
 

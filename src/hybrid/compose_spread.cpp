@@ -36,7 +36,7 @@ CompositionSpread composition_spread(const CompositionKind& kind) {
   const auto schedule = [&](PlanSchedule each) { return kind.schedule == 1 + static_cast<int>(each); };
   const bool split = schedule(PlanSchedule::ZeroBubbleH1) || schedule(PlanSchedule::ZeroBubbleV);
   add(kind.zero == 2, {0.025, 0.025, 0});
-  add(kind.zero == 3, {0.04, 0.025, 0});
+  add(kind.zero == 3, {0.045, 0.025, 0});
   add(kind.experts, {0.02, 0.04, 0});
   add(kind.schedule > 0, {0.01, 0.05, 0});
   add(kind.tied, {0.015, 0.035, 0});
