@@ -138,9 +138,9 @@ std::optional<std::string> why_not_torchtitan(const ExportSubject& subject, cons
   if (plan.tp > 1 && plan.sequence_parallel && tokens % plan.tp != 0)
     return fmt::format("{} tokens do not divide by tp", tokens);
   const SoftwareStack& stack = subject.job.stack;
-  const std::string words = fmt::format("{}:graph_capture={},narrow_gathers={}{}{}", kStack, stack.graph_capture.value,
-                                        stack.narrow_gathers.value,
-                                        is_compiled(stack) ? "" : ",", is_compiled(stack) ? "" : kEager);
+  const std::string words =
+      fmt::format("{}:graph_capture={},narrow_gathers={}{}{}", kStack, stack.graph_capture.value,
+                  stack.narrow_gathers.value, is_compiled(stack) ? "" : ",", is_compiled(stack) ? "" : kEager);
   return other_stack(subject.job, plan, words, kStack);
 }
 

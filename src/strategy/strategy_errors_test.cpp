@@ -208,9 +208,10 @@ TEST(StrategyErrors, RoutesThatCannotStandSideBySide) {
               ElementsAre("plan.yaml:6: route 1: the only stage has 3 layers, the model 4 [stages]"));
   EXPECT_THAT(routes("1f1b", all, "{layers: 4, mesh: {axes: {dp: 1}, devices: [1]}}"),
               ElementsAre("plan.yaml:6: stages 0 and 1 both have device 1 [contradiction]"));
-  EXPECT_THAT(routes("1f1b", all, "4"),
-              testing::Contains("plan.yaml:6: stage 1: every stage of a route needs a mesh of its own, with its devices "
-                          "[contradiction]"));
+  EXPECT_THAT(
+      routes("1f1b", all, "4"),
+      testing::Contains("plan.yaml:6: stage 1: every stage of a route needs a mesh of its own, with its devices "
+                        "[contradiction]"));
   EXPECT_THAT(routes("dualpipe", all, "{layers: 4, mesh: {axes: {dp: 2}, devices: [2, 3]}}"),
               testing::Contains(HasSubstr("routes take 1f1b, gpipe, zb-h1 or zb-h2")));
   EXPECT_THAT(routes("1f1b", all + ", " + all, "4"), testing::Contains(HasSubstr("but pp=2 with schedule 1f1b has 2")));
