@@ -51,10 +51,12 @@ void apply(const weft::Strategy& strategy, const weft::TrainingGraph& model) {
   const auto resolved = weft::resolve(strategy, model, cluster, "fuzz.yaml");
   WEFT_CHECK(resolved.ok() == violations.empty());
   if (!resolved.ok()) return;
-  if (const auto placed = weft::place(*resolved, model.graph); placed.ok()) {
-    const auto plan = weft::plan_sharding(model, placed->placing, placed->choices);
-    WEFT_CHECK(plan.ok(), "{}", plan.error().message);
-  }
+  if (auto placed = weft::place(*resolved, model.graph); placed.ok())
+    for (const weft::PlacedRoute& route : placed->routes) {
+      placed->placing.mesh_of = route.mesh_of;
+      const auto plan = weft::plan_sharding(model, placed->placing, route.choices);
+      WEFT_CHECK(plan.ok(), "{}", plan.error().message);
+    }
 }
 
 }  // namespace
