@@ -27,6 +27,14 @@ TEST(Problem, SpellingsOfOneNumberTypeGiveOneAnswer) {
   EXPECT_EQ(one.forecast.fullest()->device_total, other.forecast.fullest()->device_total);
 }
 
+// 100,000 = 2^5 · 5^5. 512 samples are about 4 M tokens; of 625 = 5^4, 160 devices are left to a replica. 640 = 2^7 · 5
+// has more divisors in common with the devices, but leaves 5^4 of them to a pipeline of 126 layers.
+TEST(Problem, ADefaultBatchLeavesReplicasThatCanBeDivided) {
+  const PlanProblem problem =
+      pose({.model = "llama3.1-405b", .cluster = "dgx-h100:12500", .strategy = "", .seq = 8192}).value();
+  EXPECT_EQ(problem.global_batch, 625);
+}
+
 // A search judges a strategy as `weft simulate` does for the same request.
 TEST(Problem, TheJudgeAgreesWithTheForecastOfTheSameRequest) {
   PlanRequest request{
