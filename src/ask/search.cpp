@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "ask/fewer_devices.h"
 #include "ask/words.h"
 #include "base/suggest.h"
 #include "base/units.h"
@@ -87,6 +88,58 @@ Result<SettledSearch> settle_search(SearchRequest request) {
   return settled;
 }
 
+namespace {
+
+// Searches on fewer devices while that is faster, or nothing is found; problem, cost and plan become those of the best.
+Status try_fewer_devices(SettledSearch& settled, const SearchHooks& hooks, FindOptions finding, PlanProblem& problem,
+                         ChosenCost& cost, Result<FoundPlan>& found) {
+  constexpr int kMostFruitless = 3;            // searches that found no plan at all
+  constexpr std::int64_t kMostDevices = 4096;  // a search on more of them takes seconds
+  const SearchBudget& budget = finding.enumerate.budget;
+  const bool by_degrees = finding.search == Search::Auto || finding.search == Search::Enumerate;
+  if (!by_degrees || budget.evaluations > 0 || problem.devices > kMostDevices) return Ok{};
+  if (!found.ok() && !finding.enumerate.space.constraints.empty()) return Ok{};
+  const std::int64_t all = problem.devices;
+  const SearchClock clock(budget);
+  const double spent = found.ok() ? found->outcome.seconds : 0;
+  const double on_all = found.ok() && !found->outcome.best.empty() ? found->outcome.fastest().forecast.step_s : 0;
+  int fruitless = 0;
+  for (PlanRequest& request : on_fewer_devices(settled.request.plan, problem)) {
+    if (found.ok() && found->outcome.stopped_by != StoppedBy::Itself) break;
+    WEFT_TRY(PlanProblem fewer, pose(request, settled.calibration));
+    if (found.ok() && !may_be_faster(found->outcome, problem.devices, fewer.devices)) break;
+    if (fruitless == kMostFruitless) break;
+    FindOptions part = finding;
+    if (hooks.admit) WEFT_TRY_OK(hooks.admit(fewer, part.enumerate.space));
+    if (budget.seconds > 0) part.enumerate.budget.seconds = std::max(1e-3, budget.seconds - spent - clock.seconds());
+    WEFT_TRY(ChosenCost own, choose_cost(settled.request.cost, *fewer.job));
+    Result<FoundPlan> other = find_plan(fewer, *own.model, part);
+    if (!other.ok() || other->outcome.best.empty()) {
+      ++fruitless;
+      continue;
+    }
+    const bool known = found.ok() && !found->outcome.best.empty();
+    const double step = other->outcome.fastest().forecast.step_s;
+    if (known && step >= 0.99 * found->outcome.fastest().forecast.step_s) break;
+    const std::string why = on_all > 0   ? fmt::format("on all of them the best plan found takes {}, {:.1f} % more",
+                                                       human(Seconds(on_all)), 100 * (on_all / step - 1))
+                            : found.ok() ? "no plan found on all of them fits"
+                                         : found.error().message;
+    TrainingJob job = *fewer.job;
+    job.notes.push_back(fmt::format("{} of the {} devices: {}", fewer.devices, all, why));
+    fewer.job = std::make_shared<const TrainingJob>(std::move(job));
+    if (found.ok()) other->outcome.seconds += found->outcome.seconds;
+    fewer.assumptions.insert(fewer.assumptions.begin(), problem.assumptions.begin(), problem.assumptions.end());
+    settled.request.plan = std::move(request);
+    problem = std::move(fewer);
+    cost = std::move(own);
+    found = std::move(other);
+  }
+  return Ok{};
+}
+
+}  // namespace
+
 Result<Searched> search_plans(SearchRequest request, const SearchHooks& hooks) {
   WEFT_TRY(SettledSearch settled, settle_search(std::move(request)));
   if (settled.prices.size() > 1)
@@ -97,7 +150,9 @@ Result<Searched> search_plans(SearchRequest request, const SearchHooks& hooks) {
   WEFT_TRY(PlanProblem problem, pose(settled.request.plan, settled.calibration));
   if (hooks.admit) WEFT_TRY_OK(hooks.admit(problem, finding.enumerate.space));
   WEFT_TRY(ChosenCost cost, choose_cost(settled.request.cost, *problem.job));
-  WEFT_TRY(FoundPlan found, find_plan(problem, *cost.model, finding));
+  Result<FoundPlan> searched = find_plan(problem, *cost.model, finding);
+  WEFT_TRY_OK(try_fewer_devices(settled, hooks, finding, problem, cost, searched));
+  WEFT_TRY(FoundPlan found, std::move(searched));
   if (settled.request.cost.model == "measured")
     for (Judged& judged : found.outcome.best) judged.forecast.interval.reasons.emplace_back(kMeasuredInterval);
   return Searched{.request = std::move(settled.request),

@@ -70,6 +70,13 @@ Result<SearchBudget> parse_budget(const std::string& text) {
   return budget;
 }
 
+std::optional<std::string> with_nodes(const std::string& cluster, std::int64_t nodes) {
+  const std::string_view head = std::string_view(cluster).substr(0, cluster.find(','));
+  const bool file = head.ends_with(".yaml") || head.ends_with(".yml") || head.ends_with(".xml");
+  if (file || cluster.find('+') != std::string::npos) return std::nullopt;
+  return fmt::format("{}:{}{}", head.substr(0, head.rfind(':')), nodes, cluster.substr(head.size()));
+}
+
 Result<std::vector<PlanSchedule>> parse_schedules(const std::string& text) {
   std::vector<PlanSchedule> schedules;
   std::vector<std::string> known;

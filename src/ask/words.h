@@ -22,6 +22,8 @@ Result<double> parse_price(const std::string& text);
 Result<std::vector<double>> parse_prices(const std::string& text);
 // A number of simulations, 64, or a time, 30s.
 Result<SearchBudget> parse_budget(const std::string& text);
+// "dgx-h100:16,net=800Gbps" with 4 nodes: "dgx-h100:4,net=800Gbps". None where files or mixtures say how many.
+std::optional<std::string> with_nodes(const std::string& cluster, std::int64_t nodes);
 // "1f1b,zb-h1"
 Result<std::vector<PlanSchedule>> parse_schedules(const std::string& text);
 

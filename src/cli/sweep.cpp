@@ -84,16 +84,6 @@ Result<SweptValues> parse_sweep(const std::string& text) {
   return swept;
 }
 
-// "dgx-h100:16,net=800Gbps" with 4 nodes: "dgx-h100:4,net=800Gbps".
-Result<std::string> with_nodes(const std::string& cluster, const std::string& nodes) {
-  const std::string_view head = std::string_view(cluster).substr(0, cluster.find(','));
-  if (cluster.find('+') != std::string::npos || head.ends_with(".yaml") || head.ends_with(".yml"))
-    return error("--sweep nodes=: {} has a number of nodes of its own; sweep cluster=A,B over files or mixtures",
-                 cluster);
-  const std::string options = cluster.substr(head.size());
-  return fmt::format("{}:{}{}", head.substr(0, head.rfind(':')), nodes, options);
-}
-
 Status check_prices(const SweepArguments& arguments, const SweptValues& swept) {
   const std::size_t count = arguments.search.prices.size();
   if (count > 1 && (swept.over != "cluster" || count != swept.values.size()))
@@ -111,7 +101,11 @@ Result<PlanRequest> request_at(const SweepArguments& arguments, const SweptValue
   }
   WEFT_TRY(const std::int64_t number, parse_value(swept.over, value));
   if (swept.over == "nodes") {
-    WEFT_TRY(request.cluster, with_nodes(request.cluster, value));
+    const std::optional<std::string> cluster = with_nodes(request.cluster, number);
+    if (!cluster)
+      return error("--sweep nodes=: {} has a number of nodes of its own; sweep cluster=A,B over files or mixtures",
+                   request.cluster);
+    request.cluster = *cluster;
   }
   if (swept.over == "devices") request.device_count = number;
   if (swept.over == "batch") request.global_batch = number;

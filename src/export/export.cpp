@@ -166,7 +166,11 @@ std::optional<Parallelism> nearest_expressible(Target target, const TrainingJob&
   // Each replaces one feature by the nearest that trainers have, the mildest first.
   using Change = void (*)(Parallelism&);
   constexpr Change kChanges[] = {
-      [](Parallelism& p) { p.full.clear(); },
+      [](Parallelism& p) {
+        p.recompute_layers.clear();
+        for (Recomputed& each : p.full) each.layers.clear();
+      },
+      [](Parallelism& p) { p.full.clear(), p.recompute_layers.clear(); },
       [](Parallelism& p) { p.recompute = p.recompute == Recompute::Op ? Recompute::Selective : p.recompute; },
       [](Parallelism& p) { p.order.clear(); },
       [](Parallelism& p) { p.schedule = p.vpp > 1 ? "interleaved" : "1f1b"; },
@@ -185,8 +189,8 @@ std::optional<Parallelism> nearest_expressible(Target target, const TrainingJob&
       [](Parallelism& p) { p.etp = p.tp; },
       [](Parallelism& p) { p.cp_mode = p.cp > 1 ? ContextMode::Ring : p.cp_mode; },
       [](Parallelism& p) { p.cp_mode = ContextMode::Gather; },
-      [](Parallelism& p) { p.recompute = Recompute::Full, p.full.clear(); },
-      [](Parallelism& p) { p.recompute = Recompute::None, p.full.clear(); },
+      [](Parallelism& p) { p.recompute = Recompute::Full, p.recompute_layers.clear(), p.full.clear(); },
+      [](Parallelism& p) { p.recompute = Recompute::None, p.recompute_layers.clear(), p.full.clear(); },
   };
   constexpr std::size_t kCount = std::size(kChanges);
   constexpr std::size_t kMostChanges = 3;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "export/megatron.h"
+#include "strategy/stages.h"
 
 namespace weft {
 namespace {
@@ -182,69 +183,40 @@ Result<Pipeline> read_pipeline(const Arguments& given, std::int64_t layers) {
   return pipeline;
 }
 
-// The modules of --recompute-method block: the first `count` layers of every stage, as globs.
-std::vector<std::string> first_layers(const std::vector<std::int64_t>& stages, std::int64_t count) {
-  std::vector<std::string> globs;
-  std::int64_t begin = 0;
-  for (std::int64_t layers : stages) {
-    for (std::int64_t i = 0; i < std::min(count, layers); ++i) globs.push_back(fmt::format("layers.{}", begin + i));
-    begin += layers;
-  }
-  return globs;
-}
-
-// The layers of every stage, in the order of layers; `given` is empty where stages are even.
-std::vector<std::int64_t> layers_by_stage(std::vector<std::int64_t> given, std::int64_t layers, std::int64_t stages) {
-  if (given.empty()) given.assign(static_cast<std::size_t>(stages), layers / stages);
-  return given;
-}
-
-// How many first layers of every stage are recomputed as a whole, if that is what the plan says; 0: it is not.
-std::int64_t recomputed_block(const TransformerConfig& config, const Parallelism& plan) {
-  const std::vector<std::int64_t> stages = layers_by_stage(plan.stages, config.layers, plan.pp * plan.vpp);
-  const std::int64_t most = *std::max_element(stages.begin(), stages.end());
-  for (std::int64_t count = 1; count < most; ++count)
-    if (first_layers(stages, count) == plan.full) return count;
-  return 0;
-}
-
-bool names_layers(const Parallelism& plan) {
-  return std::any_of(plan.full.begin(), plan.full.end(), [](const std::string& glob) {
-    return glob.starts_with("layers.") && glob.find_first_not_of("0123456789", 7) == std::string::npos;
-  });
-}
-
 std::optional<std::string> recompute_not_said(const TransformerConfig& config, const Parallelism& plan) {
   if (plan.recompute == Recompute::Op)
     return "recompute=op: Megatron-LM recomputes whole layers, core attention or named modules, not all that is "
            "between "
            "matrix products";
   if (plan.recompute == Recompute::Full && !plan.full.empty()) return "full= beside recompute=full";
-  if (names_layers(plan)) {
-    if (plan.recompute == Recompute::None && recomputed_block(config, plan) > 0) return {};
+  if (plan.recompute_layers.size() > 1 || (!plan.recompute_layers.empty() && plan.recompute != Recompute::Full))
     return fmt::format(
-        "full={}: Megatron-LM recomputes as many first layers of every stage, no others and nothing else "
-        "(--recompute-method block); all of them are recompute=full",
-        fmt::join(plan.full, "+"));
-  }
+        "recompute={}: Megatron-LM recomputes as many first layers of every stage, as a whole: recompute=full:4 "
+        "(--recompute-method block)",
+        print(Recomputed{std::string(name_of(plan.recompute)), plan.recompute_layers}));
   const auto has_layer = [&](bool with_experts) {
     for (std::int64_t layer = 0; layer < config.layers; ++layer)
       if (config.is_moe_layer(layer) == with_experts) return true;
     return false;
   };
-  for (const std::string& glob : plan.full) {
+  std::vector<std::string> modules;
+  for (const auto& [glob, layers] : plan.full) {
+    modules.push_back(glob);
+    if (!layers.empty())
+      return fmt::format("full={}: Megatron-LM recomputes a module in all layers or in none", print_modules(plan.full));
     if (std::none_of(std::begin(kModules), std::end(kModules), [&](const auto& each) { return each.glob == glob; }))
-      return fmt::format("full={}: Megatron-LM recomputes core attention, mlp and moe", glob);
+      return fmt::format("full={}: Megatron-LM recomputes core attention, mlp and moe; layers as recompute=full:4",
+                         glob);
     if (!has_layer(glob.ends_with("moe"))) return fmt::format("full={}: the model has no such layers", glob);
   }
-  if (!std::is_sorted(plan.full.begin(), plan.full.end()) ||
-      std::adjacent_find(plan.full.begin(), plan.full.end()) != plan.full.end())
+  if (!std::is_sorted(modules.begin(), modules.end()) ||
+      std::adjacent_find(modules.begin(), modules.end()) != modules.end())
     return "full= in another order than mlp, moe, or twice";
   return {};
 }
 
-// `stages`: the layers of every stage.
-Status read_recompute(const Arguments& given, const std::vector<std::int64_t>& stages, Shorthand& into) {
+// `most`: layers of a stage.
+Status read_recompute(const Arguments& given, std::int64_t most, Shorthand& into) {
   std::string granularity = given.word("--recompute-granularity", "");
   if (given.has("--recompute-activations")) {
     if (granularity == "full") return given.fail("--recompute-activations", "contradicts --recompute-granularity full");
@@ -263,10 +235,7 @@ Status read_recompute(const Arguments& given, const std::vector<std::int64_t>& s
     const std::int64_t count = given.integer("--recompute-num-layers", 1);
     if (count < 1) return given.fail("--recompute-num-layers", "at least 1");
     if (given.word("--recompute-method", "") == "block") {
-      if (count < *std::max_element(stages.begin(), stages.end())) {
-        into.full = first_layers(stages, count);
-        return Ok{};
-      }
+      if (count < most) into.recompute_layers = {count};
     } else if (count != 1) {
       return given.fail("--recompute-num-layers",
                         "Weft keeps the input of every layer that it recomputes; write 1, or --recompute-method block");
@@ -290,7 +259,7 @@ Status read_recompute(const Arguments& given, const std::vector<std::int64_t>& s
         std::find_if(std::begin(kModules), std::end(kModules), [&](const auto& each) { return each.name == names[i]; });
     if (known == std::end(kModules))
       return given.fail("--recompute-modules", fmt::format("Weft recomputes core_attn, mlp and moe, not {}", names[i]));
-    into.full.emplace_back(known->glob);
+    into.full.push_back({std::string(known->glob)});
   }
   return Ok{};
 }
@@ -380,17 +349,13 @@ void write_strategy(const TransformerConfig& config, std::int64_t seq, const Par
   into.add("--global-batch-size", plan.global_batch());
   if (plan.recompute == Recompute::Full) {
     into.add("--recompute-granularity", "full");
-    into.add("--recompute-method", "uniform");
-    into.add("--recompute-num-layers", std::int64_t{1});
-  } else if (const std::int64_t count = names_layers(plan) ? recomputed_block(config, plan) : 0; count > 0) {
-    into.add("--recompute-granularity", "full");
-    into.add("--recompute-method", "block");
-    into.add("--recompute-num-layers", count);
+    into.add("--recompute-method", plan.recompute_layers.empty() ? "uniform" : "block");
+    into.add("--recompute-num-layers", plan.recompute_layers.empty() ? std::int64_t{1} : plan.recompute_layers.front());
   } else if (plan.recompute == Recompute::Selective || !plan.full.empty()) {
     std::vector<std::string> modules;
     if (plan.recompute == Recompute::Selective) modules.emplace_back("core_attn");
     for (const RecomputedModule& module : kModules)
-      if (std::find(plan.full.begin(), plan.full.end(), module.glob) != plan.full.end())
+      if (std::find(plan.full.begin(), plan.full.end(), Recomputed{std::string(module.glob)}) != plan.full.end())
         modules.emplace_back(module.name);
     into.add("--recompute-granularity", "selective");
     into.add("--recompute-modules", modules);
@@ -470,8 +435,9 @@ Result<Shorthand> read_strategy_arguments(const Arguments& given, const Transfor
       return given.fail("--optimizer-cpu-offload", "needs --use-precision-aware-optimizer");
     words.offload.push_back({Stored::Optimizer});
   }
-  WEFT_TRY_OK(
-      read_recompute(given, layers_by_stage(pipeline.stages, config.layers, pipeline.pp * pipeline.vpp), words));
+  const std::vector<std::int64_t> stages =
+      pipeline.stages.empty() ? even_stages(config.layers, pipeline.pp * pipeline.vpp) : pipeline.stages;
+  WEFT_TRY_OK(read_recompute(given, *std::max_element(stages.begin(), stages.end()), words));
   if (const Argument* global = given.find("--global-batch-size")) {
     if (given.integer(global->flag, 0) < 1) return given.fail(global->flag, "must be at least 1");
   } else {

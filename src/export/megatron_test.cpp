@@ -131,10 +131,10 @@ TEST(Megatron, WhatIsAskedOfTheOptimizerIsNotDropped) {
 
 TEST(MegatronImport, BlocksAreTheFirstLayersOfEveryStage) {
   const std::string layers = kSmall + "--recompute-granularity full --recompute-method ";
-  EXPECT_THAT(fault(layers + "block --recompute-num-layers 2"), HasSubstr("full=layers.0+layers.1"));
+  EXPECT_THAT(fault(layers + "block --recompute-num-layers 2"), HasSubstr("recompute=full:2"));
   // 2 stages of 2 layers: 0, 1 and 2, 3.
   EXPECT_THAT(fault(layers + "block --recompute-num-layers 1 --pipeline-model-parallel-size 2"),
-              HasSubstr("full=layers.0+layers.2"));
+              HasSubstr("recompute=full:1"));
   EXPECT_THAT(fault(layers + "block --recompute-num-layers 7"), HasSubstr("recompute=full"));
   EXPECT_THAT(fault(layers + "block --recompute-num-layers 0"),
               HasSubstr("args.txt:3: --recompute-num-layers: at least 1"));
@@ -144,10 +144,12 @@ TEST(MegatronImport, BlocksAreTheFirstLayersOfEveryStage) {
 }
 
 TEST(Megatron, LayersThatAreNoBlocksAreRefused) {
-  EXPECT_THAT(refusal("dp=8,full=layers.1"),
-              HasSubstr("full=layers.1: Megatron-LM recomputes as many first layers of every"));
-  EXPECT_THAT(refusal("dp=8,full=layers.1+layers.0"), HasSubstr("as many first layers of every stage"));
-  EXPECT_THAT(refusal("tp=4,pp=2,full=layers.0+layers.1"), HasSubstr("as many first layers of every stage"));
+  EXPECT_THAT(
+      refusal("dp=8,full=layers.1"),
+      HasSubstr("full=layers.1: Megatron-LM recomputes core attention, mlp and moe; layers as recompute=full:4"));
+  EXPECT_THAT(refusal("dp=8,full=layers.*.mlp:2"), HasSubstr("a module in all layers or in none"));
+  EXPECT_THAT(refusal("tp=4,pp=2,recompute=full:1+2"), HasSubstr("recompute=full:1+2: Megatron-LM recomputes as many"));
+  EXPECT_THAT(refusal("dp=8,recompute=selective:2"), HasSubstr("as many first layers of every stage"));
 }
 
 TEST(MegatronImport, LayoutsFollowTheProjectsGrammar) {

@@ -29,6 +29,20 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+// With flat copies and buffers of the framework, by the parameters that the device holds. Only with a sharded optimizer
+// (ZeRO); others allocate them for the optimizer step alone, when activations have been freed.
+Bytes reserved_of(const Plan& plan, const HeldBytes& held) {
+  const Bytes reserved = reserved_estimate(held, plan.stack());
+  if (!plan.parallelism || plan.parallelism->zero == 0) return reserved;
+  const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan.job->precision.stored, 1));
+  return reserved + plan.stack().kept_for(held.parameters.value / each);
+}
+
+Bytes device_total_of(const Plan& plan, Bytes reserved, int communicators) {
+  const MemoryOverheads overheads = memory_overheads(plan.stack());
+  return reserved + overheads.context.value + overheads.communicator.value * communicators;
+}
+
 class Judge {
  public:
   Judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options)
@@ -146,7 +160,6 @@ class Judge {
   }
 
   void memory(const Timeline* timeline) {
-    const MemoryOverheads overheads = memory_overheads(plan_.stack());
     for (const MemoryClass& of : memory_classes(played_.compiled, plan_.cluster(), ranks_)) {
       const MemoryOfClass memory(played_.compiled, plan_.training(), plan_.stack(), of);
       const MemoryOfClass::Peak peak = memory.peak();
@@ -156,9 +169,9 @@ class Judge {
       made.pipeline_rank = of.rank;
       made.device = spec.title;
       made.allocated = peak.held;
-      made.reserved = reserved_estimate(peak.held, plan_.stack()) + framework_buffers(peak.held);
+      made.reserved = reserved_of(plan_, peak.held);
       made.communicators = communicators_of(played_.compiled, of);
-      made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
+      made.device_total = device_total_of(plan_, made.reserved, made.communicators);
       made.capacity = capacity_of(spec);
       made.budget = plan_.job->memory_budget_of(of.devices.front());
       made.fit = built_in_spread().fit_of(made.device_total, made.budget, made.capacity);
@@ -172,14 +185,6 @@ class Judge {
     }
     std::stable_sort(result_.memory.begin(), result_.memory.end(),
                      [](const ClassForecast& a, const ClassForecast& b) { return a.pipeline_rank < b.pipeline_rank; });
-  }
-
-  // Flat copies and buffers of the framework, by the parameters that the device holds. Only with a sharded optimizer
-  // (ZeRO); others allocate them for the optimizer step alone, when activations have been freed.
-  Bytes framework_buffers(const HeldBytes& held) const {
-    if (!plan_.parallelism || plan_.parallelism->zero == 0) return {};
-    const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.job->precision.stored, 1));
-    return plan_.stack().kept_for(held.parameters.value / each);
   }
 
   // When the compute stream of the class reaches the peak: the last computation issued until then.
@@ -311,6 +316,17 @@ std::vector<AgentId> representatives(const Plan& plan, const PlayedPlan& played)
   for (const MemoryClass& of : memory_classes(played.compiled, plan.cluster(), plan.ranks()))
     agents.push_back(agent_of.at(of.devices.front().index()));
   return agents;
+}
+
+std::vector<DeviceMemory> device_memory(const Plan& plan, const CompiledStrategy& compiled) {
+  std::vector<DeviceMemory> needs;
+  for (const MemoryClass& of : memory_classes(compiled, plan.cluster(), plan.ranks())) {
+    const MemoryOfClass memory(compiled, plan.training(), plan.stack(), of);
+    needs.push_back({of.rank,
+                     device_total_of(plan, reserved_of(plan, memory.peak().held), communicators_of(compiled, of)),
+                     plan.job->memory_budget_of(of.devices.front())});
+  }
+  return needs;
 }
 
 const ClassForecast* Forecast::fullest() const {

@@ -137,6 +137,13 @@ FlopsPerSecond peak_of(const Plan& plan);
 
 Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options = {});
 
+// ClassForecast::device_total and budget of every class, which need no times.
+struct DeviceMemory {
+  std::int32_t pipeline_rank = 0;
+  Bytes device_total, budget;
+};
+std::vector<DeviceMemory> device_memory(const Plan& plan, const CompiledStrategy& compiled);
+
 Result<Forecast> forecast(const Plan& plan, const CostModel& cost, const ForecastOptions& options = {});
 
 // One agent of each class of devices that run the same instructions, in the order of ranks: enough to draw a run.

@@ -2,12 +2,32 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "problem/parallel.h"
 
 namespace weft {
+
+namespace {
+
+// Every device of a node copies to the host at once.
+double host_rate(const PlanProblem& problem) {
+  const Cluster& cluster = problem.cluster();
+  std::map<LinkId, int> users;
+  std::vector<LinkId> path;
+  for (std::int64_t rank = 0; rank < problem.per_node; ++rank) {
+    path.clear();
+    cluster.append_host_path(problem.device_at(rank), path);
+    for (LinkId link : path) ++users[link];
+  }
+  double rate = std::numeric_limits<double>::infinity();
+  for (const auto& [link, count] : users) rate = std::min(rate, cluster.link(link).bandwidth.value / count);
+  return rate;
+}
+
+}  // namespace
 
 Composer::Composer(const PlanProblem& problem, const CostModel& cost)
     : problem_(problem),
@@ -16,11 +36,12 @@ Composer::Composer(const PlanProblem& problem, const CostModel& cost)
       groups_(problem, cost) {
   const Bytes budget = problem.job->memory_budget_of(problem.device_at(0));
   budget_ = budget.value > 0 ? budget.value : std::numeric_limits<std::int64_t>::max();
+  host_rate_ = host_rate(problem);
 }
 
 BlockShape Composer::shape_of(const HybridPlan& plan) {
   // Recomputation that gathers activations compiles differently in schedules that split the backward pass.
-  const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
+  const bool split = splits_backward(plan.schedule);
   const bool differs = split && plan.recompute != PlanRecompute::None && plan.tp * plan.cp > 1;
   return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode, differs};
 }
@@ -73,7 +94,7 @@ bool Composer::assign_sections(const HybridPlan& plan, const BlockCosts& block, 
     for (const Section& section : problem_.layers.sections) stages.sections.front().push_back(section.kind);
     return true;
   }
-  const std::vector<std::int64_t> layers = stage_layers(problem_.layers.count(), count, plan.split);
+  const std::vector<std::int64_t> layers = stage_layers(problem_.layers, count, plan.split);
   if (layers.empty()) return false;
   thread_local std::vector<std::int64_t> first_after;  // by stage: the first layer of a later one
   first_after.clear();
@@ -133,6 +154,19 @@ std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {
   const PipelineClock& clock = clock_of(plan);
   if (!clock.valid()) return std::nullopt;
   return memory_of(plan, *block, stages, clock.table()).memory;
+}
+
+std::vector<std::int64_t> Composer::memory_by_rank(const HybridPlan& plan) const {
+  const BlockCosts* block = block_of(plan);
+  thread_local Stages stages;
+  if (!block || !assign_sections(plan, *block, stages)) return {};
+  const PipelineClock& clock = clock_of(plan);
+  if (!clock.valid()) return {};
+  std::vector<Need> needs;
+  memory_of_ranks(plan, *block, stages, clock.table(), 0, needs);
+  std::vector<std::int64_t> found;
+  for (const Need& each : needs) found.push_back(each.memory);
+  return found;
 }
 
 std::optional<Composition> Composer::compose(const HybridPlan& plan, double bound_above) const {

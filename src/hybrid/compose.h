@@ -77,9 +77,16 @@ class Composer {
   // no probe of this plan's shape, but one without recomputation and with `micro_batch` samples, the largest
   // micro-batch, whose time per sample is least (`relaxed`). None where that was not prepared.
   std::optional<double> bound(const HybridPlan& plan, std::int32_t micro_batch) const;
+  // A lower bound on the time of plans that recompute what `fits` does or less, in every stage and layer as memory allows
+  // (recompute_by_stage.h): what the linear relaxation leaves of every rank's work. `before` saves more and does not
+  // fit, `none` recomputes nothing; a rank gains no more for its room than between these. None where one of them was
+  // not prepared.
+  std::optional<double> bound_by_stage(const HybridPlan& fits, const HybridPlan& before, const HybridPlan& none) const;
   static HybridPlan relaxed(HybridPlan plan, std::int32_t micro_batch);
   // As Composition::memory.
   std::optional<std::int64_t> memory(const HybridPlan& plan) const;
+  // The same of every pipeline rank; empty where `memory` is none.
+  std::vector<std::int64_t> memory_by_rank(const HybridPlan& plan) const;
   std::int64_t budget() const { return budget_; }  // bytes of a device; the largest number: no limit
 
  private:
@@ -108,6 +115,9 @@ class Composer {
   struct Need {
     std::int64_t memory = 0, saved = 0;
   };
+  // Of every rank, into `needs`.
+  void memory_of_ranks(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                       const PipelineTable& table, std::int32_t in_flight, std::vector<Need>& needs) const;
   // `in_flight`: micro-batches that every stage keeps; 0: as the table says.
   Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages, const PipelineTable& table,
                  std::int32_t in_flight = 0) const;
@@ -135,8 +145,12 @@ class Composer {
   // Seconds of a section's forward and backward pass that no stage can do without.
   std::pair<double, double> least_passes(const HybridPlan& plan, const SectionCost& cost) const;
   MinimumTime minimum_of(const HybridPlan& plan, const SectionCost& cost, const SectionSync& sync, double scale) const;
+  // Of a rank: when its first micro-batch can begin and its last end at the earliest, together, and its own work.
+  struct RankBound {
+    double lead = 0, work = 0;
+  };
   double bound_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data, const Stages& stages,
-                  const PipelineTable& table, double scale) const;
+                  const PipelineTable& table, double scale, std::vector<RankBound>* ranks = nullptr) const;
   // Of every rank; empty where there are no replicas or gradients are reduced in every micro-batch.
   using RankBuckets = std::vector<std::vector<GradientBucket>>;
   const RankBuckets& buckets_of(const HybridPlan& plan, const DataParallelCosts& data, const Stages& stages,
@@ -149,6 +163,7 @@ class Composer {
   const PlanProblem& problem_;
   const CostModel& cost_;
   std::int64_t budget_ = 0;
+  double host_rate_ = 0;  // bytes per second of every device to its host and back, while all copy
   Interference interference_;
   std::map<BlockShape, std::optional<BlockCosts>> blocks_;
   GraphCache graphs_{64};

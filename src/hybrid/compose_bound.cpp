@@ -1,5 +1,6 @@
 // A lower bound on a plan's step time: the work of its busiest rank, and communication that it always waits for.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -48,10 +49,11 @@ double longest_path(const std::vector<TimedCollective>& gathers, const std::vect
 
 }  // namespace
 
-// Where stacks of different layers meet, a collective of one section may be waited for by the next: which of two stages
+// In DualPipe's pairs each pass hides the other's communication. Where stacks of different layers meet, a collective of one section may be waited for by the next: which of two stages
 // would wait is not known from a probe without stages, so only computation counts.
 std::pair<double, double> Composer::least_passes(const HybridPlan& plan, const SectionCost& cost) const {
-  if (problem_.layers.simple || plan.pp == 1) return {cost.forward, cost.backward};
+  const bool waits = plan.schedule != PlanSchedule::DualPipeV && problem_.layers.simple;
+  if (waits || plan.pp == 1) return {cost.forward, cost.backward};
   return {std::min(cost.forward, cost.compute_forward), std::min(cost.backward, cost.compute_backward)};
 }
 
@@ -102,7 +104,8 @@ Composer::MinimumTime Composer::minimum_of(const HybridPlan& plan, const Section
 
 // No schedule of these stages is faster than its busiest rank's work plus the first micro-batch's way there and back.
 double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
-                          const Stages& stages, const PipelineTable& table, double scale) const {
+                          const Stages& stages, const PipelineTable& table, double scale,
+                          std::vector<RankBound>* ranks) const {
   const auto sections = static_cast<std::int32_t>(block.kinds.size());
   const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
   const bool has_replicas = plan.dp * plan.cp > 1;
@@ -141,15 +144,49 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
     least_tail = std::min(least_tail, std::max(optimizer, gather));
     // The last micro-batch of a chunk may end a round of micro-batches before the step does.
     const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
-    bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce) - skipped);
+    const double work = std::max(micro_batches * own, before * own + reduce) - skipped;
+    if (ranks) ranks->push_back({lead, work});
+    bound = std::max(bound, lead + work);
     // With a split backward pass, a rank may end with gradients of weights, which nothing waits for.
-    const bool split = plan.schedule == PlanSchedule::ZeroBubbleV || plan.schedule == PlanSchedule::ZeroBubbleH1;
+    const bool split = splits_backward(plan.schedule);
     for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))]) {
       const auto [forward, backward] = least_passes(plan, at(section));
       lead += scale * (forward + (split ? 0 : backward - at(section).recompute_head - at(section).accumulate));
     }
   }
   return (bound + least_tail) / (1 + composition_spread(composition_kind(problem_, plan)).bound);
+}
+
+std::optional<double> Composer::bound_by_stage(const HybridPlan& fits, const HybridPlan& before,
+                                               const HybridPlan& none) const {
+  const PipelineClock& clock = clock_of(fits);
+  if (!clock.valid()) return std::nullopt;
+  std::array<std::vector<RankBound>, 3> ranks;
+  std::array<const HybridPlan*, 3> plans = {&fits, &before, &none};
+  double whole = 0, work = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const BlockCosts* block = block_of(*plans[i]);
+    thread_local Stages stages;
+    if (!block || !assign_sections(*plans[i], *block, stages)) return std::nullopt;
+    const double bound = bound_of(*plans[i], *block, data_of(*plans[i], *block), stages, clock.table(), 1, &ranks[i]);
+    if (i > 0) continue;
+    whole = bound * (1 + composition_spread(composition_kind(problem_, fits)).bound);
+    for (const RankBound& rank : ranks[0]) work = std::max(work, rank.lead + rank.work);
+  }
+  const double tail = whole - work;
+  const std::vector<std::int64_t> needed = memory_by_rank(fits), more = memory_by_rank(before);
+  double bound = 0;
+  for (std::size_t rank = 0; rank < needed.size(); ++rank) {
+    const double room = std::max(0.0, static_cast<double>(budget_ - needed[rank]));
+    const double bytes = static_cast<double>(more[rank] - needed[rank]);
+    const double least = ranks[2][rank].work;
+    const double gained = bytes > 0 ? room / bytes * (ranks[0][rank].work - ranks[1][rank].work) : 0;
+    const double own = bytes > 0 ? std::max(least, ranks[0][rank].work - std::max(0.0, gained)) : least;
+    bound = std::max(bound, ranks[2][rank].lead + own);
+  }
+  const std::optional<Composition> without = compose(none);
+  bound = (bound + tail) / (1 + composition_spread(composition_kind(problem_, fits)).bound);
+  return std::max(bound, without ? without->bound_s : 0);
 }
 
 HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {

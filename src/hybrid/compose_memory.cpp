@@ -44,6 +44,14 @@ void Composer::distant_reads(const std::vector<std::int32_t>& stage, const Block
 
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                                    const PipelineTable& table, std::int32_t in_flight) const {
+  thread_local std::vector<Need> needs;
+  memory_of_ranks(plan, block, stages, table, in_flight, needs);
+  return *std::max_element(needs.begin(), needs.end(),
+                           [](const Need& a, const Need& b) { return a.memory < b.memory; });
+}
+
+void Composer::memory_of_ranks(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                               const PipelineTable& table, std::int32_t in_flight, std::vector<Need>& needs) const {
   const ReplicaGroups groups = replica_groups(plan);
   const auto sections = static_cast<std::int32_t>(block.kinds.size());
   const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
@@ -61,10 +69,10 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
   const MemoryOverheads overheads = memory_overheads(stack);
-  // What a device keeps of a section, sharded by the plan's ZeRO stage. unit: bytes that ZeRO-3 gathers for it.
+  // What a device keeps of a section, sharded by the plan's ZeRO stage. gathered: bytes that ZeRO-3 gathers for it.
   struct Kept {
     HeldBytes held;
-    std::int64_t elements = 0, unit = 0;
+    std::int64_t elements = 0, gathered = 0;
   };
   const std::int64_t units = std::max<std::int64_t>(1, problem_.layers.count());
   thread_local std::vector<Kept> kept_of;
@@ -77,24 +85,26 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       const std::int64_t shards = expert ? groups.expert_shards() : groups.shards();
       made.held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
       made.held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
-      made.held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
+      if (!plan.offload) made.held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
       made.elements +=
           (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
     }
-    // What is outside of layers is not gathered where most is held, unless there is nothing else.
-    if (section.is_layer || units == 1) made.unit = section.dense.parameters + section.expert.parameters;
+    // While a layer is computed, its weights and those of the next ones are gathered; nothing is beside what is outside of
+    // layers, unless there is nothing else.
+    if (plan.zero >= 3 && groups.shards() > 1 && (section.is_layer || units == 1))
+      made.gathered = std::clamp<std::int64_t>(stack.gathers_in_flight.value, 1, units) *
+                      (section.dense.parameters + section.expert.parameters);
   }
-  Need fullest;
+  needs.clear();
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
-    std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
+    std::int64_t saved_all = 0, above = 0, elements = 0;
     const auto keep = [&](std::int32_t section) {
       const Kept& kept = kept_of[static_cast<std::size_t>(section)];
       held.parameters += kept.held.parameters;
       held.gradients += kept.held.gradients;
       held.optimizer += kept.held.optimizer;
       elements += kept.elements;
-      largest_unit = std::max(largest_unit, kept.unit);
     };
     thread_local std::vector<Chunk> chunks;
     chunks.clear();
@@ -104,16 +114,18 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       for (std::int32_t section : list) keep(section);
       if (tied && stage + 1 == plan.pp * plan.vpp) keep(problem_.layers.sections.front().kind);
       Chunk& of = chunks.emplace_back();
-      for (std::int32_t section : list) of.forward.add(at(section).most_forward, at(section).net_forward);
+      const auto gathered = [&](std::int32_t section) { return kept_of[static_cast<std::size_t>(section)].gathered; };
+      for (std::int32_t section : list)
+        of.forward.add(at(section).most_forward + gathered(section), at(section).net_forward);
       thread_local std::vector<DistantRead> read;
       distant_reads(list, block, read);
       for (const DistantRead& each : read) of.forward.add(0, each.bytes);
       const bool split = !table.in_flight_split(rank).empty();
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
         const SectionCost& cost = at(*section);
-        if (!split) of.backward.add(cost.most_backward, -cost.net_forward);
-        if (split) of.input.add(cost.most_input, cost.net_input);
-        if (split) of.weight.add(cost.most_weight, -cost.net_forward - cost.net_input);
+        if (!split) of.backward.add(cost.most_backward + gathered(*section), -cost.net_forward);
+        if (split) of.input.add(cost.most_input + gathered(*section), cost.net_input);
+        if (split) of.weight.add(cost.most_weight + gathered(*section), -cost.net_forward - cost.net_input);
       }
     }
     if (table.in_flight_split(rank).empty()) {
@@ -142,15 +154,12 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     }
     held.activations.value = saved_all;
     held.buffers.value = above;
-    if (plan.zero >= 3 && groups.shards() > 1)
-      held.buffers.value += std::clamp<std::int64_t>(stack.gathers_in_flight.value, 1, units) * largest_unit;
     // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
     const std::int64_t flat_copies = plan.zero > 0 ? stack.kept_for(elements).value : 0;
     const std::int64_t total = reserved_estimate(held, stack).value + flat_copies + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
-    if (total > fullest.memory) fullest = {total, saved_all};
+    needs.push_back({total, saved_all});
   }
-  return fullest;
 }
 
 }  // namespace weft

@@ -34,7 +34,7 @@ CompositionSpread composition_spread(const CompositionKind& kind) {
     spread.bound = std::max(spread.bound, rule.bound);
   };
   const auto schedule = [&](PlanSchedule each) { return kind.schedule == 1 + static_cast<int>(each); };
-  const bool split = schedule(PlanSchedule::ZeroBubbleH1) || schedule(PlanSchedule::ZeroBubbleV);
+  const bool split = kind.schedule > 0 && splits_backward(static_cast<PlanSchedule>(kind.schedule - 1));
   add(kind.zero == 2, {0.025, 0.025, 0});
   add(kind.zero == 3, {0.045, 0.025, 0});
   add(kind.experts, {0.02, 0.04, 0});
@@ -44,7 +44,10 @@ CompositionSpread composition_spread(const CompositionKind& kind) {
   add(schedule(PlanSchedule::GPipe), {0.015, 0.04, 0});
   // What a fused backward hides beside gradients of weights, a split one leaves in the open.
   add(schedule(PlanSchedule::ZeroBubbleH1), {0.04, 0.065, 0});
+  add(schedule(PlanSchedule::ZeroBubbleH2), {0.04, 0.065, 0});
   add(schedule(PlanSchedule::ZeroBubbleV), {0.05, 0.06, 0});
+  // Pairs of passes hide each other's communication.
+  add(schedule(PlanSchedule::DualPipeV), {0.25, 0.06, 0});
   add(split && kind.recompute, {0.075, 0.03, 0.05});
   // The less a network repeats itself, the more what its sections wait for depends on their neighbours, the host
   // included, which is ahead in some of them and late in others.

@@ -263,6 +263,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     static const std::vector<GradientBucket> kNone;
     const std::vector<GradientBucket>& own_buckets = buckets.empty() ? kNone : buckets[static_cast<std::size_t>(rank)];
     double data_free = 0, end = played.rank_end[static_cast<std::size_t>(rank)], optimizer = 0, gather = 0;
+    double offloaded = 0;  // bytes
     int operators = 0;
     thread_local std::vector<std::pair<double, int>> order;
     order.clear();
@@ -299,6 +300,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
         compute_until(alone);
         optimizer += cost.optimizer;
         operators += cost.optimizer_operators;
+        if (plan.offload) offloaded += static_cast<double>(cost.dense.optimizer + cost.expert.optimizer);
         gather += data.sections[static_cast<std::size_t>(list[position])].gather;
       }
       if (!stage_work.streams.empty())
@@ -318,6 +320,9 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
     double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
     step = std::max(step, operators * block.host_per_update);
+    // Copied to the device and back while others are updated.
+    if (plan.zero > 0) offloaded /= static_cast<double>(groups.shards());
+    step = std::max(step, offloaded / host_rate_);
     if (plan.zero == 1 || plan.zero == 2) {
       // Buckets are gathered while others are still being updated; a quarter of the shorter one is not hidden.
       if (has_replicas) step = std::max(step, gather) + 0.25 * std::min(step, gather);

@@ -257,7 +257,7 @@ PlanValue value_of(const Parallelism& plan, Dimension dimension) {
     case Dimension::Schedule:
       return plan.schedule;
     case Dimension::Full:
-      return plan.full.empty() ? std::string(kNone) : fmt::format("{}", fmt::join(plan.full, "+"));
+      return plan.full.empty() ? std::string(kNone) : print_modules(plan.full);
     case Dimension::Offload:
       return std::string(plan.offload.empty() ? kNone : "some");
     case Dimension::Stages:
@@ -293,7 +293,7 @@ bool Constraints::allow(const Parallelism& plan) const {
 bool Constraints::allow_recomputation(Recompute base, const std::vector<std::string>& full) const {
   Parallelism plan;
   plan.recompute = base;
-  plan.full = full;
+  plan.full = in_all_layers(full);
   return std::all_of(clauses.begin(), clauses.end(),
                      [&](const Clause& clause) {
                        return (clause.dimension != Dimension::Recompute && clause.dimension != Dimension::Full) ||

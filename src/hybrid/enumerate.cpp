@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -16,10 +17,9 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kRound = 4;          // plans simulated between two looks at the clock
 constexpr std::int64_t kSimulations = 40;  // until it is given up that a plan fits; twice as many without composition
 constexpr std::int64_t kNeighbours = 16;   // simulated because they cannot be composed
-constexpr double kGain = 0.001;            // a gain that is not worth another simulation
+constexpr std::size_t kMostStages = 4096;  // ways to cut stages that are tried besides those of the space
 
 }  // namespace
 
@@ -58,6 +58,7 @@ Result<PlanOutcome> PlanEnumeration::run() {
     if (composed_) {
       compose_all();
       simulate_promising();
+      recompute_less();
       improve();
       if (simulated_.empty()) simulate_smallest();
       // Plans that are not composed: as many as are usual. There is no bound on the others.
@@ -106,7 +107,7 @@ SpaceOptions PlanEnumeration::without_composition(SpaceOptions options) const {
   if (problem_.layers.count() > 0) options.recompute.push_back(PlanRecompute::Full);  // layer by layer
   options.context = {ContextMode::Gather};
   options.least_context = problem_.model().seq;
-  options.light_ends = options.hybrid_sharding = false;
+  options.uneven_stages = options.hybrid_sharding = false;
   const bool tokens = problem_.model().counts_tokens && problem_.model().seq > 0;
   options.most_micro_batch = tokens ? std::max<std::int64_t>(16, 65536 / problem_.model().seq) : 512;
   return options;
@@ -250,16 +251,30 @@ std::int64_t PlanEnumeration::most_neighbours() const {
 }
 
 void PlanEnumeration::improve() {
+  constexpr double kClose = 1.03;    // plans within this factor of the fastest may lead to a faster one
+  constexpr int kMostFruitless = 2;  // starts that lead to none, one after the other
   std::int64_t left = most_neighbours();
-  for (double before = kNever; go_on() && best_ < before * (1 - kGain);) {
-    before = best_;
-    const auto fastest = std::min_element(simulated_.begin(), simulated_.end(),
-                                          [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
+  std::set<std::string> starts;
+  for (int fruitless = 0; fruitless < kMostFruitless && go_on() && !simulated_.empty();) {
+    // The fastest that was no start yet; what recomputes by stage stands for the plan that it came from.
+    const Judged* start = nullptr;
+    const auto plan_of = [&](const Judged& judged) -> const Parallelism& {
+      const auto alike = alike_of_.find(judged.strategy);
+      return alike == alike_of_.end() ? *judged.parallelism : alike->second;
+    };
+    for (const Judged& each : simulated_)
+      if (each.forecast.step_s <= kClose * best_ && !starts.contains(name_of(recomputing_nothing(plan_of(each)))) &&
+          (!start || each.score() < start->score()))
+        start = &each;
+    if (!start) return;
+    const Parallelism from = plan_of(*start);
+    starts.insert(name_of(recomputing_nothing(from)));
+    const double before = best_;
     std::vector<HybridPlan> composable;
     std::vector<Trial> others;
-    for (Parallelism& each : one_knob_changed(problem_, space_, *fastest->parallelism)) {
+    for (Parallelism& each : one_knob_changed(problem_, space_, from)) {
       if (tried_.contains(name_of(each))) continue;
-      add_to_menu(each);
+      make_known(each);
       if (const std::optional<HybridPlan> plan = hybrid_plan_of(each, problem_.layers))
         composable.push_back(*plan);
       else
@@ -267,20 +282,27 @@ void PlanEnumeration::improve() {
     }
     add_composed(composable);
     simulate_promising();
-    for (std::size_t from = 0;
-         from < others.size() && left > 0 && outcome_.counts.simulated < most_simulations() && go_on();
-         from += kRound, left -= kRound)
-      simulate({others.begin() + static_cast<std::ptrdiff_t>(from),
-                others.begin() + static_cast<std::ptrdiff_t>(std::min(others.size(), from + kRound))});
+    for (std::size_t at = 0;
+         at < others.size() && left > 0 && outcome_.counts.simulated < most_simulations() && go_on();
+         at += kRound, left -= kRound)
+      simulate({others.begin() + static_cast<std::ptrdiff_t>(at),
+                others.begin() + static_cast<std::ptrdiff_t>(std::min(others.size(), at + kRound))});
+    recompute_less();
+    fruitless = best_ < before * (1 - kGain) ? 0 : fruitless + 1;
   }
 }
 
-void PlanEnumeration::add_to_menu(const Parallelism& parallelism) {
+void PlanEnumeration::make_known(const Parallelism& parallelism) {
   std::vector<RecomputeSet>& sets = problem_.layers.recompute.sets;
-  const RecomputeSet wanted{parallelism.recompute, parallelism.full};
+  RecomputeSet wanted{parallelism.recompute};
+  for (const Recomputed& each : parallelism.full) wanted.full.push_back(each.modules);
   const bool known =
       std::any_of(sets.begin(), sets.end(), [&](const RecomputeSet& each) { return each.same_modules(wanted); });
   if (!known && sets.size() < std::numeric_limits<std::uint8_t>::max()) sets.push_back(wanted);
+  auto& stages = problem_.layers.other_stages;
+  if (!parallelism.stages.empty() && !hybrid_plan_of(parallelism, problem_.layers) && stages.size() < kMostStages &&
+      std::find(stages.begin(), stages.end(), parallelism.stages) == stages.end())
+    stages.push_back(parallelism.stages);
 }
 
 void PlanEnumeration::simulate_smallest() {
@@ -373,7 +395,22 @@ void PlanEnumeration::set_front() {
 }
 
 Result<PlanOutcome> enumerate(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options) {
-  return PlanEnumeration(problem, cost, options).run();
+  Result<PlanOutcome> found = PlanEnumeration(problem, cost, options).run();
+  if (!found.ok() || !found->best.empty() || found->stopped_by != StoppedBy::Itself || !problem.regular) return found;
+  // Nothing fits on the devices alone.
+  EnumerateOptions offloading = options;
+  offloading.space.offload = true;
+  offloading.baselines = false;
+  if (options.budget.seconds > 0) offloading.budget.seconds = std::max(1e-3, options.budget.seconds - found->seconds);
+  Result<PlanOutcome> offloaded = PlanEnumeration(problem, cost, offloading).run();
+  if (!offloaded.ok() || offloaded->best.empty()) return found;
+  offloaded->baselines = std::move(found->baselines);
+  offloaded->counts.considered += found->counts.considered;
+  offloaded->counts.composed += found->counts.composed;
+  offloaded->counts.simulated += found->counts.simulated;
+  for (const auto& [reason, count] : found->counts.pruned) offloaded->counts.pruned[reason] += count;
+  offloaded->seconds += found->seconds;
+  return offloaded;
 }
 
 }  // namespace weft

@@ -85,7 +85,7 @@ void PlanEnumeration::measure_kinds(const std::vector<std::size_t>& kinds) {
 
 void PlanEnumeration::prepare(std::vector<HybridPlan> plans) {
   const auto shape = [](const HybridPlan& plan) {
-    const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
+    const bool split = splits_backward(plan.schedule);
     return std::tuple(plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode,
                       split);
   };
@@ -255,14 +255,14 @@ void PlanEnumeration::record(const Bracket& each) {
   candidates_.push_back({with_set(each.plan, each.fits), made});
 }
 
-double PlanEnumeration::relaxed_bound(const Bracket& each) const {
+double PlanEnumeration::relaxed_bound(const Bracket& each) {
   const double bound = each.made->bound_s;
   if (each.fits == 0 || each.fits != each.too_large + 1 || least_[each.plan] >= outcome_.lower_bound_s) return bound;
-  const std::optional<Composition> before = composer_.compose(with_set(each.plan, each.too_large));
-  const double budget = static_cast<double>(composer_.budget()), fits = static_cast<double>(each.made->memory);
-  if (!before || static_cast<double>(before->memory) <= fits) return bound;
-  const double share = std::clamp((budget - fits) / (static_cast<double>(before->memory) - fits), 0.0, 1.0);
-  return std::min(bound, bound + share * (before->bound_s - bound));
+  HybridPlan none = plans_[each.plan];
+  none.recompute = PlanRecompute::None;
+  const HybridPlan fits = with_set(each.plan, each.fits), before = with_set(each.plan, each.too_large);
+  prepare({before, none});
+  return std::min(bound, composer_.bound_by_stage(fits, before, none).value_or(bound));
 }
 
 void PlanEnumeration::nearly_fits(std::size_t plan) {

@@ -6,13 +6,18 @@
 namespace weft {
 namespace {
 
-constexpr double kLeast = 0.001;  // doubt that remains however many plans agree
+constexpr double kLeast = 0.005;  // doubt that remains however many plans agree
 
 }  // namespace
 
 Expectation::Kind Expectation::kind_of(const HybridPlan& plan) const {
-  const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
-  return {plan.zero >= 2, split, plan.ep > 1, tied_ && plan.pp > 1, plan.recompute > PlanRecompute::Op};
+  const bool split = splits_backward(plan.schedule);
+  return {plan.zero >= 2,
+          split,
+          plan.schedule == PlanSchedule::DualPipeV,
+          plan.ep > 1,
+          tied_ && plan.pp > 1,
+          plan.recompute > PlanRecompute::Op};
 }
 
 // Of a kind: as if one more plan had the mean of all kinds, and of those one more no error.

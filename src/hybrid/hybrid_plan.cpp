@@ -10,7 +10,8 @@
 namespace weft {
 
 std::string_view name_of(PlanSchedule schedule) {
-  constexpr std::string_view names[kPlanSchedules] = {"1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"};
+  constexpr std::string_view names[kPlanSchedules] = {"1f1b",  "interleaved", "zb-h1",     "zb-v",
+                                                      "gpipe", "zb-h2",       "dualpipe-v"};
   return names[static_cast<std::size_t>(schedule)];
 }
 
@@ -28,6 +29,17 @@ std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages,
   return counts;
 }
 
+std::vector<std::int64_t> stage_layers(const LayerPattern& layers, std::int64_t stages, StageSplit split) {
+  if (split >= StageSplit::First) {
+    const auto& counts =
+        layers.other_stages[static_cast<std::size_t>(split) - static_cast<std::size_t>(StageSplit::First)];
+    return static_cast<std::int64_t>(counts.size()) == stages ? counts : std::vector<std::int64_t>{};
+  }
+  if (split != StageSplit::Balanced) return stage_layers(layers.count(), stages, split);
+  return stages < static_cast<std::int64_t>(layers.balanced.size()) ? layers.balanced[static_cast<std::size_t>(stages)]
+                                                                    : std::vector<std::int64_t>{};
+}
+
 Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   Parallelism made;
   made.tp = plan.tp;
@@ -43,13 +55,14 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   made.cp_mode = plan.cp_mode;
   const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(plan.recompute)];
   made.recompute = set.base;
-  made.full = set.full;
+  made.full = in_all_layers(set.full);
+  if (plan.offload) made.offload = {{Stored::Optimizer, {}}};
   made.micro_batch = made.last_micro_batch = plan.micro_batch;
   made.micro_batches = plan.micro_batches;
   made.schedule = name_of(plan.schedule);
   const std::int64_t stages = std::int64_t{plan.pp} * plan.vpp;
   if (stages > 1 && (plan.split != StageSplit::Even || layers.count() % stages != 0))
-    made.stages = stage_layers(layers.count(), stages, plan.split);
+    made.stages = stage_layers(layers, stages, plan.split);
   return made;
 }
 
@@ -68,16 +81,24 @@ std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const L
   plan.copies = static_cast<std::int32_t>(parallelism.dp / parallelism.fsdp);
   plan.sequence_parallel = parallelism.sequence_parallel;
   for (std::size_t i = 0; i < layers.recompute.sets.size(); ++i)
-    if (layers.recompute.sets[i].same_modules({parallelism.recompute, parallelism.full}))
+    if (layers.recompute.sets[i].base == parallelism.recompute &&
+        in_all_layers(layers.recompute.sets[i].full) == parallelism.full)
       plan.recompute = static_cast<PlanRecompute>(i);
   if (plan.cp > 1) plan.cp_mode = parallelism.cp_mode;
+  plan.offload = !parallelism.offload.empty();
   for (int schedule = 0; schedule < kPlanSchedules; ++schedule)
     if (name_of(static_cast<PlanSchedule>(schedule)) == parallelism.schedule)
       plan.schedule = static_cast<PlanSchedule>(schedule);
-  for (const StageSplit split : {StageSplit::Even, StageSplit::LightEnds}) {
+  const auto with = [&](StageSplit split) {
     plan.split = split;
-    if (parallelism_of(plan, layers) == parallelism) return plan;
-  }
+    return parallelism_of(plan, layers) == parallelism;
+  };
+  for (const StageSplit split : kStageSplits)
+    if (with(split)) return plan;
+  const auto& others = layers.other_stages;
+  const auto known = std::find(others.begin(), others.end(), parallelism.stages);
+  const auto index = static_cast<std::size_t>(StageSplit::First) + static_cast<std::size_t>(known - others.begin());
+  if (known != others.end() && with(static_cast<StageSplit>(index))) return plan;
   return std::nullopt;
 }
 

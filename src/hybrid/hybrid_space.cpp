@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "strategy/schedules.h"
+
 namespace weft {
 namespace {
 
@@ -46,6 +48,7 @@ class Enumeration {
         }
         for (std::int64_t pp : divisors(problem_.devices / tp / cp, layered ? most_stages() : 1)) {
           plan_ = {};
+          plan_.offload = options_.offload;
           plan_.tp = static_cast<std::int32_t>(tp);
           plan_.cp = static_cast<std::int32_t>(cp);
           plan_.pp = static_cast<std::int32_t>(pp);
@@ -63,7 +66,7 @@ class Enumeration {
 
  private:
   // Embedding and head may be stages of their own.
-  std::int64_t most_stages() const { return problem_.layers.count() + (options_.light_ends ? 2 : 0); }
+  std::int64_t most_stages() const { return problem_.layers.count() + (options_.uneven_stages ? 2 : 0); }
 
   void experts() {
     for (std::int64_t ep : divisors(problem_.experts, std::int64_t{plan_.dp} * plan_.cp)) {
@@ -89,18 +92,20 @@ class Enumeration {
     const std::int64_t layers = problem_.layers.count();
     for (PlanSchedule schedule : options_.schedules) {
       plan_.schedule = schedule;
-      const bool chunked = schedule == PlanSchedule::Interleaved || schedule == PlanSchedule::ZeroBubbleV;
+      const bool chunked = schedule == PlanSchedule::Interleaved || is_v(schedule);
       if (schedule != PlanSchedule::OneForwardOneBackward && plan_.pp == 1) continue;
-      if (schedule == PlanSchedule::Interleaved && plan_.micro_batches % plan_.pp != 0) {
+      const PipelineSchedule& needs = *find_schedule(name_of(schedule));
+      if ((needs.multiple_of_ranks && plan_.micro_batches % plan_.pp != 0) ||
+          (needs.fewest_per_rank > 1 && plan_.micro_batches < needs.fewest_per_rank * plan_.pp)) {
         ++space_.left_out;
         continue;
       }
-      const std::int64_t most = !chunked ? 1 : schedule == PlanSchedule::ZeroBubbleV ? 2 : most_stages() / plan_.pp;
+      const std::int64_t most = !chunked ? 1 : is_v(schedule) ? 2 : most_stages() / plan_.pp;
       for (std::int64_t vpp = chunked ? 2 : 1; vpp <= most; ++vpp) {
         plan_.vpp = static_cast<std::int32_t>(vpp);
         const std::int64_t stages = plan_.pp * vpp;
         const bool even = stages == 1 || layers % stages == 0;
-        const bool light = options_.light_ends && stages > 1 && (layers + 2) % stages == 0;
+        const bool light = options_.uneven_stages && stages > 1 && (layers + 2) % stages == 0;
         // Chunks of different sizes only with one chunk per rank.
         if (!even && !light && chunked) {
           ++space_.left_out;
@@ -108,9 +113,13 @@ class Enumeration {
         }
         const bool cut_evenly = stages == 1 || (layers >= stages && (even || !chunked));
         if (cut_evenly) add_with(StageSplit::Even);
-        const bool same = cut_evenly && stage_layers(layers, stages, StageSplit::Even) ==
-                                            stage_layers(layers, stages, StageSplit::LightEnds);
-        if (stages > 1 && !same && (light || (!even && options_.light_ends))) add_with(StageSplit::LightEnds);
+        if (stages == 1 || !options_.uneven_stages) continue;
+        const auto cut = [&](StageSplit split) { return considered_stages(problem_, plan_.pp, vpp, split); };
+        const auto evenly = cut_evenly ? cut(StageSplit::Even) : std::vector<std::int64_t>{};
+        const auto light_ends = light || !even ? cut(StageSplit::LightEnds) : std::vector<std::int64_t>{};
+        if (light_ends != evenly && !light_ends.empty()) add_with(StageSplit::LightEnds);
+        if (const auto balanced = cut(StageSplit::Balanced); balanced != evenly && balanced != light_ends)
+          add_with(StageSplit::Balanced);
       }
     }
   }
@@ -193,9 +202,11 @@ SpaceOptions SpaceOptions::whole() {
 
 std::vector<std::int64_t> considered_stages(const PlanProblem& problem, std::int64_t ranks, std::int64_t chunks,
                                             StageSplit split) {
-  const std::int64_t counted = problem.layers.count() + (split == StageSplit::LightEnds ? 2 : 0);
-  if (chunks > 1 && counted % (ranks * chunks) != 0) return {};
-  std::vector<std::int64_t> counts = stage_layers(problem.layers.count(), ranks * chunks, split);
+  const std::int64_t layers = problem.layers.count(), stages = ranks * chunks;
+  const bool even = layers % stages == 0, light = (layers + 2) % stages == 0;
+  if (chunks > 1 && !(split == StageSplit::Even ? even : split == StageSplit::LightEnds ? light : even || light))
+    return {};
+  std::vector<std::int64_t> counts = stage_layers(problem.layers, stages, split);
   if (!counts.empty() && counts.front() == 0 && !problem.model().counts_tokens) return {};
   return counts;
 }
@@ -222,7 +233,7 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
     std::vector<std::string_view> schedules;
     for (PlanSchedule schedule : options.schedules) schedules.push_back(name_of(schedule));
     add(fmt::format("pp and vpp ({}; equal stages{})", fmt::join(schedules, ", "),
-                    options.light_ends ? ", or embedding and head counted as layers" : ""));
+                    options.uneven_stages ? ", embedding and head counted as layers, or balanced by seconds" : ""));
   }
   add(fmt::format("dp with zero={}{}{}", fmt::join(options.zero, ","),
                   options.pipelined_zero || problem.layers.count() == 0 ? "" : " (2 and 3 without pp)",
@@ -230,7 +241,9 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
   add(options.most_micro_batch > 0 ? fmt::format("mbs up to {}", options.most_micro_batch)
                                    : "mbs, every divisor that memory allows");
   if (const std::size_t sets = recomputations(problem, options).size(); sets > 1)
-    add(fmt::format("recompute and full ({} sets of modules, the same in all layers)", sets));
+    add(fmt::format("recompute and full ({} sets of modules), in as many layers of every stage as memory asks for",
+                    sets));
+  if (options.offload) add("all with offload=optimizer");
   return found;
 }
 

@@ -17,15 +17,17 @@ namespace weft {
 
 struct SpaceOptions {
   std::vector<PlanSchedule> schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved,
-                                         PlanSchedule::ZeroBubbleH1, PlanSchedule::ZeroBubbleV};
+                                         PlanSchedule::ZeroBubbleH1,          PlanSchedule::ZeroBubbleH2,
+                                         PlanSchedule::ZeroBubbleV,           PlanSchedule::DualPipeV};
   std::vector<int> zero = {0, 1, 2, 3};
   std::vector<PlanRecompute> recompute = {};  // empty: the front of the problem's menu
   std::vector<ContextMode> context = {ContextMode::Gather, ContextMode::AllToAll, ContextMode::Ring};
   std::int64_t most_micro_batch = 0;  // largest, in samples; 0: all that a replica has
-  std::int64_t least_context = 1024;  // fewest tokens of a context-parallel part
-  bool light_ends = true;             // stages also with embedding and head counted as layers
+  std::int64_t least_context = 512;   // fewest tokens of a context-parallel part
+  bool uneven_stages = true;          // stages also with embedding and head counted as layers, or balanced by seconds
   std::int64_t most_tensor = 0;       // largest tensor-parallel degree; 0: the devices of a node
   bool hybrid_sharding = true;        // ZeRO-3 inside groups, copies across them
+  bool offload = false;               // every plan keeps the optimizer's state in the host's memory
   bool pipelined_zero = false;        // ZeRO-2 and 3 with pipelines too, though no stack supports it
   Constraints constraints = {};       // of the user
   // What else is allowed of all this, such as what a trainer can be told (export/export.h); empty: everything.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "strategy/schedules.h"
+#include "strategy/stages.h"
 
 namespace weft {
 namespace {
@@ -32,6 +33,7 @@ class Neighbours {
     micro_batches();
     sharding();
     schedules();
+    moved_layers();
     modes();
     recomputation();
     order();
@@ -61,10 +63,11 @@ class Neighbours {
     plan.stages.clear();
     if (stages == 1) return add(plan);
     if (layers % stages == 0) add(plan);
-    for (const StageSplit split : {StageSplit::Even, StageSplit::LightEnds}) {
-      if (split == StageSplit::LightEnds ? !options_.light_ends : layers % stages == 0) continue;
+    for (const StageSplit split : kStageSplits) {
+      if (split == StageSplit::Even ? layers % stages == 0 : !options_.uneven_stages) continue;
       plan.stages = considered_stages(problem_, stages / plan.vpp, plan.vpp, split);
-      if (!plan.stages.empty()) add(plan);
+      const bool even = layers % stages == 0 && plan.stages == even_stages(layers, stages);
+      if (!plan.stages.empty() && !even) add(plan);
     }
   }
 
@@ -100,7 +103,11 @@ class Neighbours {
           plan.sequence_parallel = plan.tp > 1 && (plan_.tp == 1 || plan_.sequence_parallel);
           if (plan.cp == 1) plan.cp_mode = ContextMode::Gather;
           if (plan.dp * plan.cp == 1) plan.zero = 0;
-          if (allowed(plan)) add_staged(one_rank_of_a_pipeline(plan));
+          if (!allowed(plan)) continue;
+          add_staged(one_rank_of_a_pipeline(plan));
+          if (problem_.experts == 1 || plan.etp == plan_.etp || plan_.etp > plan.tp) continue;
+          plan.etp = plan_.etp;  // experts as they were
+          add_staged(one_rank_of_a_pipeline(plan));
         }
   }
 
@@ -161,7 +168,7 @@ class Neighbours {
     };
     for (int i = 0; i < kPlanSchedules; ++i)
       if (const auto schedule = static_cast<PlanSchedule>(i); name_of(schedule) == name) return has(schedule);
-    return has(PlanSchedule::ZeroBubbleV);
+    return has(PlanSchedule::DualPipeV);
   }
 
   void schedules() {
@@ -186,6 +193,26 @@ class Neighbours {
     }
   }
 
+  // A layer moved from one stage to the next, or between the first and the last one.
+  void moved_layers() {
+    const PipelineSchedule* const schedule = find_schedule(plan_.schedule);
+    if (plan_.pp == 1 || !schedule || !options_.uneven_stages) return;
+    const std::int64_t count = stage_count(*schedule, plan_.pp, plan_.vpp);
+    const std::vector<std::int64_t> now =
+        plan_.stages.empty() ? even_stages(problem_.layers.count(), count) : plan_.stages;
+    const auto move = [&](std::size_t from, std::size_t to) {
+      if (now[from] < 2) return;
+      Parallelism plan = plan_;
+      plan.stages = now;
+      --plan.stages[from], ++plan.stages[to];
+      add(plan);
+    };
+    for (std::size_t stage = 0; stage + 1 < now.size(); ++stage) move(stage, stage + 1), move(stage + 1, stage);
+    for (std::size_t stage = 2; stage + 2 < now.size(); ++stage)
+      for (const std::size_t end : {std::size_t{0}, now.size() - 1}) move(stage, end), move(end, stage);
+    if (now.size() > 2) move(0, now.size() - 1), move(now.size() - 1, 0);
+  }
+
   void modes() {
     if (plan_.tp > 1) {
       Parallelism plan = plan_;
@@ -204,31 +231,34 @@ class Neighbours {
   void recomputation() {
     if (!options_.recompute.empty()) return;
     const RecomputeMenu& menu = problem_.layers.recompute;
-    const auto with = [&](Recompute base, std::vector<std::string> full) {
+    const auto with = [&](Recompute base, const std::vector<std::string>& full) {
       Parallelism plan = plan_;
       plan.recompute = base;
-      plan.full = std::move(full);
+      plan.recompute_layers.clear();
+      plan.full = in_all_layers(full);
       add(plan);
     };
+    std::vector<std::string> now;
+    for (const Recomputed& each : plan_.full) now.push_back(each.modules);
     // Sets beyond the front and the named ones were added by a search.
     for (const std::uint8_t set : menu.front) with(menu.sets[set].base, menu.sets[set].full);
     for (const Recompute base : {Recompute::Selective, Recompute::Op}) with(base, {});
     if (plan_.recompute == Recompute::Full) return;
-    for (std::size_t i = 0; i < plan_.full.size(); ++i) {
-      std::vector<std::string> fewer = plan_.full;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      std::vector<std::string> fewer = now;
       fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-      with(plan_.recompute, std::move(fewer));
+      with(plan_.recompute, fewer);
     }
     for (const std::string& module : plan_.recompute == Recompute::Op ? menu.products : menu.modules) {
       const auto within = [](const std::string& part, const std::string& whole) {
         return part == whole || part.starts_with(whole + ".");
       };
-      std::vector<std::string> more = plan_.full;
+      std::vector<std::string> more = now;
       if (std::any_of(more.begin(), more.end(), [&](const std::string& each) { return within(module, each); }))
         continue;
       std::erase_if(more, [&](const std::string& each) { return within(each, module); });
       more.push_back(module);
-      with(plan_.recompute, std::move(more));
+      with(plan_.recompute, more);
     }
   }
 
@@ -275,6 +305,12 @@ class Neighbours {
       else
         plan.offload.erase(known);
       add(plan);
+      // The room that it makes may be for more samples at a time.
+      for (const std::int64_t more : {2, 4}) {
+        if (plan.offload.size() < plan_.offload.size()) break;
+        plan.micro_batch = plan_.micro_batch * more;
+        add(plan);
+      }
     }
   }
 

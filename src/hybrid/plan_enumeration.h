@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "hybrid/compose.h"
 #include "hybrid/enumerate.h"
 #include "hybrid/expectation.h"
+#include "hybrid/recompute_by_stage.h"
 
 namespace weft {
 
@@ -29,7 +31,9 @@ class PlanEnumeration {
   };
   enum class Found : std::uint8_t { Fits, TooLarge, DoesNotCompile };
   static constexpr double kNever = std::numeric_limits<double>::infinity();
-  static constexpr double kSafe = 0.99;  // by how much simulated sections may be below those of bounds
+  static constexpr std::size_t kRound = 4;  // plans simulated between two looks at the clock
+  static constexpr double kGain = 0.001;    // a gain that is not worth another simulation
+  static constexpr double kSafe = 0.99;     // by how much simulated sections may be below those of bounds
 
   // enumerate.cpp: the order of work, and simulations.
 
@@ -150,7 +154,7 @@ class PlanEnumeration {
 
   // Between the set that fits and the one before, modules may be recomputed in some layers and not in others: the
   // linear relaxation of the knapsack.
-  double relaxed_bound(const Bracket& each) const;
+  double relaxed_bound(const Bracket& each);
 
   // Composition finds a plan too large by less than it may be wrong: if it fits, the bound is too high.
   void nearly_fits(std::size_t plan);
@@ -177,8 +181,29 @@ class PlanEnumeration {
   // Changes one knob of the fastest plan at a time until none helps.
   void improve();
 
-  // A set of modules that the menu does not have, so that plans with it can be composed.
-  void add_to_menu(const Parallelism& parallelism);
+  // enumerate_recompute.cpp
+
+  // Lets those of the simulated plans and candidates that may then be the fastest recompute as little as memory allows,
+  // stage by stage, and simulates them.
+  void recompute_less();
+
+  // What a plan that may recompute less is expected to take then.
+  struct Hope {
+    double expected = 0;
+    Parallelism chain;           // the plan, or its recomputation as a longer chain
+    RoomByLinks room = {};       // as composed; empty: not known
+    std::string plan;            // its name without recomputation
+    Parallelism simulated = {};  // the plan as it is
+  };
+  std::vector<Hope> hopes_of_recomputing_less();
+  // None where composition does not know the chain.
+  std::optional<Hope> composed_hope(const Parallelism& chain, double simulated_s);
+
+  // enumerate.cpp
+
+  // A set of modules that the menu does not have, or stages that nobody else has, so that plans with them can be
+  // composed.
+  void make_known(const Parallelism& parallelism);
 
   // Nothing fits: the plans that come closest.
   void simulate_smallest();
@@ -217,7 +242,11 @@ class PlanEnumeration {
   std::vector<Candidate> candidates_;  // composed plans that fit
   Expectation expectation_;
   std::map<std::string, Found> tried_;  // simulated plans, by name
-  std::vector<Judged> simulated_;       // those that fit
+  // Plans that recompute by stage and those that they came from; and all that were tried, without recomputation.
+  std::map<std::string, Parallelism> alike_of_;
+  std::set<std::string> by_stage_;
+  std::size_t left_to_measure_ = 2;  // of plans whose memory is not composed: each takes several compilations
+  std::vector<Judged> simulated_;    // those that fit
   std::string problem_of_first_;
   double best_ = kNever;     // simulated
   double fastest_ = kNever;  // composed, or simulated

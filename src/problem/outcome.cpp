@@ -25,11 +25,20 @@ int knobs_of(const Judged& judged) {
   knobs += plan.tp > 1 && !plan.sequence_parallel;
   knobs += plan.cp > 1 && plan.cp_mode != ContextMode::Gather;
   knobs += plan.recompute != Recompute::None;
+  knobs += !plan.recompute_layers.empty();
+  for (const Recomputed& each : plan.full) knobs += !each.layers.empty();
   knobs += static_cast<int>(plan.full.size() + plan.offload.size());
   knobs += plan.schedule != "1f1b" && plan.schedule != "interleaved";
   knobs += !plan.stages.empty();
   knobs += !plan.order.empty();
   return knobs;
+}
+
+Parallelism recomputing_nothing(Parallelism plan) {
+  plan.recompute = Recompute::None;
+  plan.recompute_layers.clear();
+  plan.full.clear();
+  return plan;
 }
 
 const Judged& PlanOutcome::fastest() const {
@@ -46,23 +55,18 @@ double PlanOutcome::gap() const {
 void PlanOutcome::settle_order(std::size_t top) {
   if (best.empty()) return;
   std::stable_sort(best.begin(), best.end(), [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
-  // Recomputation that frees nothing makes no plan of its own.
-  const auto bare = [](Parallelism plan) {
-    plan.recompute = Recompute::None;
-    plan.full.clear();
-    return plan;
-  };
-  const auto frees_nothing = [&](const Judged& each) {
+  // Of plans that differ only in what they recompute, those that gain little or nothing over a simpler one are no plans of
+  // their own; the fastest of all is.
+  const auto says_no_more = [&](const Judged& each) {
     return std::any_of(best.begin(), best.end(), [&](const Judged& other) {
       return other.parallelism && each.parallelism && knobs_of(other) < knobs_of(each) &&
-             bare(*other.parallelism) == bare(*each.parallelism) &&
-             other.forecast.fullest()->reserved == each.forecast.fullest()->reserved &&
+             recomputing_nothing(*other.parallelism) == recomputing_nothing(*each.parallelism) &&
              other.forecast.step_s <= kTie * each.forecast.step_s;
     });
   };
   std::vector<Judged> distinct;
   for (const Judged& each : best)
-    if (!frees_nothing(each)) distinct.push_back(each);
+    if (&each == &best.front() || !says_no_more(each)) distinct.push_back(each);
   best = std::move(distinct);
   const double tie = kTie * best.front().forecast.step_s;
   auto simplest = best.begin();

@@ -63,6 +63,9 @@ struct PlanOutcome {
   void settle_order(std::size_t top);
 };
 
+// The plan without recomputation.
+Parallelism recomputing_nothing(Parallelism plan);
+
 // How much there is to say of a plan: degrees above one, sharding, recomputation and its modules, everything else that
 // is not the default. A strategy tree has more than any shorthand.
 int knobs_of(const Judged& judged);

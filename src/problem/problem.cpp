@@ -8,8 +8,11 @@
 #include <set>
 
 #include "base/units.h"
+#include "cost/analytic.h"
 #include "plan/freeze.h"
+#include "problem/balance.h"
 #include "strategy/layers.h"
+#include "strategy/stages.h"
 
 namespace weft {
 namespace {
@@ -140,8 +143,44 @@ Result<LayerPattern> layers_of(const TrainingJob& job, const Model& model) {
   return pattern;
 }
 
-// The menu of the short model on one device, as the stack builds it.
-RecomputeMenu menu_of(const PlanProblem& problem) {
+// The short model on one device, as the stack builds it; none where it does not compile.
+std::optional<Plan> on_one_device(const LayerPattern& pattern) {
+  TrainingJob one = *pattern.short_job;
+  one.words.global_batch = 1;
+  one.devices = {static_cast<std::int64_t>(one.device_at(0).index())};
+  Result<Plan> plan = make_plan(std::make_shared<const TrainingJob>(std::move(one)), choose_strategy(Parallelism{}));
+  return plan.ok() ? std::optional(std::move(plan).value()) : std::nullopt;
+}
+
+// Seconds of every section of the model, forward and backward, by those of its kind in the short one.
+StageLoads loads_of(const LayerPattern& pattern, const Plan& shortened) {
+  const Graph& graph = shortened.graph();
+  SectionKinds kinds;
+  const Sections sections = find_sections(graph, kinds);
+  if (sections.list.size() != pattern.short_sections.size()) return {};
+  const AnalyticCost cost(shortened.stack(), shortened.job->tuning);
+  const DeviceSpec& device = shortened.cluster().spec(shortened.job->device_at(0));
+  std::vector<double> seconds(sections.list.size(), 0), of_kind(static_cast<std::size_t>(pattern.section_kinds), 0);
+  for (OpId op : graph.ops().ids()) {
+    if (sections.of[op] < 0 || graph.ops()[op].phase == Phase::Step) continue;
+    const ComputeQuery query{.signature = &graph.signature(op), .device = &device};
+    seconds[static_cast<std::size_t>(sections.of[op])] += seconds_of(cost.compute(query).time);
+  }
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    of_kind[static_cast<std::size_t>(pattern.short_sections[i].kind)] = seconds[i];
+  StageLoads loads;
+  loads.layers.resize(static_cast<std::size_t>(pattern.count()), 0);
+  for (const Section& section : pattern.sections) {
+    double& held = section.layer < 0                  ? loads.first
+                   : section.layer >= pattern.count() ? loads.last
+                                                      : loads.layers[static_cast<std::size_t>(section.layer)];
+    held += of_kind[static_cast<std::size_t>(section.kind)];
+  }
+  return loads;
+}
+
+// The menu of the short model.
+RecomputeMenu menu_of(const PlanProblem& problem, const std::optional<Plan>& plan) {
   const LayerPattern& pattern = problem.layers;
   RecomputeMenu named;
   for (const Recompute base : {Recompute::None, Recompute::Selective, Recompute::Op, Recompute::Full}) {
@@ -149,14 +188,8 @@ RecomputeMenu menu_of(const PlanProblem& problem) {
     if (base == Recompute::Selective && problem.heads <= 1) continue;  // … and attention
     named.front.push_back(static_cast<std::uint8_t>(base));
   }
-  if (!pattern.simple) return named;
-  TrainingJob one = *pattern.short_job;
-  one.words.global_batch = 1;
-  one.devices = {static_cast<std::int64_t>(one.device_at(0).index())};
-  const Result<Plan> plan =
-      make_plan(std::make_shared<const TrainingJob>(std::move(one)), choose_strategy(Parallelism{}));
-  if (!plan.ok() || find_layers(plan->graph()).count() != static_cast<std::int64_t>(pattern.short_kind.size()))
-    return named;
+  if (!problem.model().counts_tokens) return named;
+  if (!plan || find_layers(plan->graph()).count() != static_cast<std::int64_t>(pattern.short_kind.size())) return named;
   std::vector<double> times;
   for (const int kind : pattern.short_kind)
     times.push_back(static_cast<double>(std::count(pattern.kind.begin(), pattern.kind.end(), kind)) /
@@ -273,7 +306,22 @@ Result<PlanProblem> pose(TrainingJob job) {
   problem.parameters = model.graph.parameter_count();
   problem.operators = static_cast<std::int64_t>(model.graph.ops().size());
   count_heads_and_experts(model.graph, problem);
-  problem.layers.recompute = menu_of(problem);
+  if (problem.layers.count() > 0) {
+    const std::optional<Plan> plan = on_one_device(problem.layers);
+    problem.layers.recompute = menu_of(problem, plan);
+    const StageLoads loads = plan && problem.layers.apart ? loads_of(problem.layers, *plan) : StageLoads{};
+    const auto most = static_cast<std::int64_t>(loads.layers.size());
+    constexpr double kWorth = 0.995;  // of the fullest of even stages
+    problem.layers.balanced.resize(1);
+    for (std::int64_t stages = 1; stages <= std::min(most, problem.devices); ++stages) {
+      std::vector<std::int64_t>& balanced = problem.layers.balanced.emplace_back(balanced_stages(loads, stages));
+      if (most % stages == 0 &&
+          fullest_stage(loads, balanced) > kWorth * fullest_stage(loads, even_stages(most, stages)))
+        balanced.clear();
+    }
+  } else {
+    problem.layers.recompute = menu_of(problem, std::nullopt);
+  }
   problem.optimizer = optimizer_of(*problem.job, model.info, model.graph);
   return problem;
 }

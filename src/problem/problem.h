@@ -28,7 +28,11 @@ struct LayerPattern {
   // Sections of the model and of the short one, which has every kind of section; and the number of kinds.
   std::vector<Section> sections, short_sections;
   int section_kinds = 0;
-  bool apart = true;  // Sections::apart: pipelines can be cut between layers
+  // By number of stages: their layers, divided by the seconds that sections take on one device; none where that is
+  // unknown.
+  std::vector<std::vector<std::int64_t>> balanced;
+  std::vector<std::vector<std::int64_t>> other_stages;  // layers of stages that a search tried besides
+  bool apart = true;                                    // Sections::apart: pipelines can be cut between layers
   // Most layers read what another layer makes, so that all of them take part in every sample one after another; false
   // for tables that are looked up side by side.
   bool chained = false;

@@ -168,7 +168,10 @@ RecomputeMenu recompute_menu(const Plan& plan, const std::vector<double>& times,
   RecomputeMenu menu;
   for (RecomputeSet& named : menu.sets) scale.measure(named);
   const RecomputeSet none = menu.sets[0], op = menu.sets[static_cast<std::size_t>(Recompute::Op)];
+  const RecomputeSet selective = menu.sets[static_cast<std::size_t>(Recompute::Selective)];
   add_chain(scale, none, scale.globs(false), none.saved, menu.sets, menu.modules);
+  if (selective.saved < none.saved)
+    add_chain(scale, selective, scale.globs(false), none.saved, menu.sets, menu.modules);
   add_chain(scale, op, scale.globs(true), none.saved, menu.sets, menu.products);
   constexpr std::size_t kMost = std::numeric_limits<std::uint8_t>::max();
   if (menu.sets.size() > kMost) menu.sets.resize(kMost);

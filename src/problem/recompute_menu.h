@@ -1,9 +1,9 @@
 // What the backward pass may compute again: sets of modules between nothing and whole layers.
 //
 // Every set is a point (bytes that stay saved, seconds of recomputation), read from the training graph of a short model
-// that has every kind of layer, as the stack builds it. Two chains lead from the point that saves most to the one that
-// saves least: modules added to `none`, and matrix products added to `op`, in each step the one that frees the most
-// bytes per second added. That is the greedy solution of a knapsack, so the points of a chain are the corners of its
+// that has every kind of layer, as the stack builds it. Chains lead from the point that saves most to the one that
+// saves least: modules added to `none` and to `selective`, and matrix products added to `op`, in each step the one that
+// frees the most bytes per second added. That is the greedy solution of a knapsack, so the points of a chain are the corners of its
 // linear relaxation. Bytes and seconds are those of one sample on one device: only their order counts, and degrees
 // divide both alike; dispatching tokens to experts costs what it does inside a node.
 // Not here: which set a plan takes (src/hybrid, by the memory that there is). Cost: some 10 ms, once per problem.

@@ -11,10 +11,9 @@ namespace weft {
 namespace {
 
 constexpr std::array<std::string_view, kAbilities> kAbilityNames = {
-    "tp",        "sp",    "cp",    "a2a",     "ring",    "ep",
-    "etp",       "pp",    "vpp",   "gpipe",   "zb",      "zb-v",
-    "uneven",    "zero1", "zero2", "zero3",   "hsdp",    "pipelined-zero",
-    "selective", "full",  "op",    "modules", "offload", "every-operator"};
+    "tp",        "sp",   "cp",   "a2a",     "ring",   "ep",      "etp",           "pp",   "vpp",
+    "gpipe",     "zb",   "zb-v", "uneven",  "zero1",  "zero2",   "zero3",         "hsdp", "pipelined-zero",
+    "selective", "full", "op",   "modules", "layers", "offload", "every-operator"};
 
 }  // namespace
 
@@ -68,6 +67,11 @@ Abilities needed_by(const Parallelism& plan) {
   need(plan.recompute == Recompute::Full, Ability::Full);
   need(plan.recompute == Recompute::Op, Ability::Operators);
   need(!plan.full.empty(), Ability::Modules);
+  // Whole layers are recomputed one by one, so that as many of every stage as one likes can be.
+  const bool whole = plan.recompute == Recompute::Full && plan.recompute_layers.size() == 1;
+  const auto some = [](const Recomputed& each) { return !each.layers.empty(); };
+  need((!plan.recompute_layers.empty() && !whole) || std::any_of(plan.full.begin(), plan.full.end(), some),
+       Ability::Layers);
   need(!plan.offload.empty(), Ability::Offload);
   need(plan.h * plan.w > 1 || plan.tables || !plan.shares.empty(), Ability::EveryOperator);
   return needed;

@@ -36,10 +36,11 @@ enum class Ability : std::uint8_t {
   Full,           // recompute=full
   Operators,      // recompute=op: everything but matrix products
   Modules,        // full=: modules of a layer
+  Layers,         // recompute= and full= in some layers only
   Offload,        // offload=
   EveryOperator   // a split of its own for every operator
 };
-inline constexpr int kAbilities = 24;
+inline constexpr int kAbilities = 25;
 // As in presets/stacks.yaml: "tp", "sp", "cp", "vpp", "zero3" …
 std::string_view name_of(Ability ability);
 std::optional<Ability> ability_named(std::string_view name);

@@ -9,7 +9,8 @@
 // and etp, degrees of experts (below) · vpp model chunks per pipeline rank · zero 0…3 · fsdp and replicate, hybrid
 // sharding: dp = fsdp·replicate, zero=3 · sp 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a,
 // ring · recompute none, selective, full, op · full modules that are also recomputed as a whole, layers.*.mlp
-// (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9,
+// (joined by +); both also in so many first layers of every stage alone, op:12, layers.*.mlp:12, or in a number of each
+// stage, layers.*.mlp:4+6x3+2 · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9,
 // alike ones counted, 1+62x2+1 · shares samples of each replica relative to the others, 3+3+1+1 or 2x3+2x1 (mbs is then
 // per share) · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations
 // (joined by +), of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
@@ -43,22 +44,45 @@ struct Offload {
   bool operator==(const Offload&) const = default;
 };
 
+// Modules that are recomputed as a whole.
+struct Recomputed {
+  std::string modules;  // a glob
+  // In so many first layers of every stage: a number for all stages, or one for each; empty: in all layers. What is
+  // outside of layers is not limited.
+  std::vector<std::int64_t> layers = {};
+
+  bool operator==(const Recomputed&) const = default;
+};
+// These modules in all layers.
+std::vector<Recomputed> in_all_layers(const std::vector<std::string>& modules);
+// "layers.*.mlp:12": as the shorthand writes it.
+std::string print(const Recomputed& recomputed);
+std::string print_modules(const std::vector<Recomputed>& recomputed);  // joined by +
+
 struct Shorthand {
   std::optional<std::int64_t> tp, cp, pp, dp, ep, etp, vpp, zero, fsdp, replicate, sp, mbs, ga, h, w, tables;
   std::optional<ContextMode> cp_mode;
   std::optional<Recompute> recompute;
-  std::string schedule;  // empty: by pp and vpp
+  std::vector<std::int64_t> recompute_layers;  // as Recomputed::layers
+  std::string schedule;                        // empty: by pp and vpp
   std::vector<std::int64_t> stages, shares;
   std::vector<std::string> order;
-  std::vector<std::string> full;
+  std::vector<Recomputed> full;
   std::vector<Offload> offload;
 
   bool operator==(const Shorthand&) const = default;
 };
 
+// Bounds that keep every product of a degree, a micro-batch and a count of them within 64 bits.
+inline constexpr std::int64_t kMostDegree = std::int64_t{1} << 24, kMostBatch = std::int64_t{1} << 19;
+inline constexpr std::int64_t kMostGlobalBatch = std::int64_t{1} << 40;
+
 // Errors name the item and the remedy.
 Result<Shorthand> parse_shorthand(std::string_view text);
 std::string print(const Shorthand& shorthand);  // parse∘print = identity
+
+// "1+62x2+1": runs of at least three alike numbers are counted.
+std::string print_counted(const std::vector<std::int64_t>& numbers);
 
 // Whether a strategy argument is a file: it ends in .yaml or .yml, or has no `=`.
 bool names_a_file(std::string_view argument);
@@ -79,13 +103,14 @@ struct Parallelism {
   bool sequence_parallel = false, tables = false;
   ContextMode cp_mode = ContextMode::Gather;
   Recompute recompute = Recompute::None;
+  std::vector<std::int64_t> recompute_layers = {};  // as Recomputed::layers
   std::int64_t micro_batch = 1, micro_batches = 1;
   std::int64_t last_micro_batch = 1;  // smaller if the batch does not divide and the stack allows it
   std::string schedule = "1f1b";
   std::vector<std::int64_t> stages = {};
   std::vector<std::int64_t> shares = {};  // of the samples, by replica, without a common divisor; empty: equal
   std::vector<std::string> order = {};
-  std::vector<std::string> full = {};  // globs of modules that are recomputed as a whole
+  std::vector<Recomputed> full = {};
   std::vector<Offload> offload = {};
 
   std::int64_t world() const { return tp * cp * pp * dp * h * w; }

@@ -73,6 +73,17 @@ TEST(Shorthand, RejectsWithTheRemedy) {
       {"tp=2,tp=4", "strategy: tp given twice; keep one"},
       {"recompte=full", "strategy: unknown key 'recompte'; did you mean recompute?"},
       {"recompute=some", "strategy: recompute=some: write none, selective, full or op"},
+      {"recompute=op:some",
+       "strategy: recompute=op:some: behind the colon, write in how many first layers of every stage: op:12, or "
+       "op:4+62x3+2"},
+      {"recompute=none:2", "strategy: recompute=none:2: nothing is recomputed in no layer; write none"},
+      {"full=layers.*.mlp:",
+       "strategy: full=layers.*.mlp:: behind the colon, write in how many first layers of every "
+       "stage: layers.*.mlp:12, or layers.*.mlp:4+62x3+2"},
+      {"full=:4", "strategy: full=:4: write modules, layers.*.mlp, joined by +"},
+      {"pp=4,recompute=op:2+1",
+       "strategy: recompute=op:2+1: 2 numbers, but pp=4 with schedule 1f1b has 4 stages; write "
+       "one for all, recompute=op:2, or one each"},
       {"schedule=1fb1", "strategy: schedule=1fb1: unknown; did you mean 1f1b?"},
       {"cp=2,cp_mode=rings", "strategy: cp_mode=rings: write gather, a2a or ring"},
       {"stages=8+x", "strategy: stages=8+x: write the layers of every stage, 8+8+7+9, or alike ones counted, 1+62x2+1"},
@@ -138,7 +149,9 @@ Shorthand random_shorthand() {
   maybe(made.tables, 0, 1);
   if (*rc::gen::arbitrary<bool>()) made.cp_mode = static_cast<ContextMode>(*rc::gen::inRange(0, 3));
   if (*rc::gen::arbitrary<bool>()) made.recompute = static_cast<Recompute>(*rc::gen::inRange(0, 4));
-  if (*rc::gen::arbitrary<bool>()) made.full = {"layers.*.mlp", "head"};
+  if (made.recompute && made.recompute != Recompute::None)
+    made.recompute_layers = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 4));
+  if (*rc::gen::arbitrary<bool>()) made.full = {{"layers.*.mlp", {1, 2, 2, 2}}, {"head"}, {"layers.*.attn", {3}}};
   if (*rc::gen::arbitrary<bool>()) made.schedule = "zb-h1";
   made.stages = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 100));
   if (*rc::gen::arbitrary<bool>()) made.order = {"dp", "tp", "pp"};

@@ -11,13 +11,6 @@
 namespace weft {
 namespace {
 
-// The layers of every stage, evenly: "8+8+8+8", the first ones larger where they do not divide.
-std::vector<std::int64_t> even_counts(std::int64_t layers, std::int64_t stages) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
-  for (std::int64_t i = 0; i < layers % stages; ++i) ++counts[static_cast<std::size_t>(i)];
-  return counts;
-}
-
 // The counts as a short text.
 std::string shown(const std::vector<std::int64_t>& counts) {
   if (counts.size() <= 16) return fmt::format("{}", fmt::join(counts, "+"));
@@ -33,10 +26,10 @@ std::vector<int> stages_of_layers(const ScheduleConfig& schedule, std::int64_t s
       report("stages", schedule.line, "schedule",
              layers < stages ? fmt::format("{} layers cannot fill {} stages; lower pp or vpp", layers, stages)
                              : fmt::format("{} layers do not divide over {} stages; give the layers of each, stages={}",
-                                           layers, stages, shown(even_counts(layers, stages))));
+                                           layers, stages, shown(even_stages(layers, stages))));
       return {};
     }
-    counts = even_counts(layers, stages);
+    counts = even_stages(layers, stages);
   } else {
     for (const Stage& stage : schedule.stages) counts.push_back(stage.layers.value_or(0));
     const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -120,6 +113,12 @@ void report_idle_stages(const ScheduleConfig& schedule, std::int64_t stages, con
 }
 
 }  // namespace
+
+std::vector<std::int64_t> even_stages(std::int64_t layers, std::int64_t stages) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
+  for (std::int64_t i = 0; i < layers % stages; ++i) ++counts[static_cast<std::size_t>(i)];
+  return counts;
+}
 
 IdVec<OpId, int> assign_stages(const ScheduleConfig& schedule, std::int64_t stages, const Graph& graph,
                                const Layers& layers, const Report& report) {

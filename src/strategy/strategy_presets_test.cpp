@@ -200,6 +200,15 @@ TEST(Resolve, RecomputesLayersCoresOrElementwiseOperators) {
   EXPECT_THAT(both.at(0), ElementsAre("layers.0.attn_norm", "layers.0.attn.split", "layers.0.attn.q_rotary",
                                       "layers.0.attn.k_rotary", "layers.0.attn_add", "layers.0.mlp_norm",
                                       "layers.0.mlp.gate_up", "layers.0.mlp.act"));
+  // In the first layers of every stage, as many of each as is said.
+  const auto first = names_in("op:2");
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first.at(1), op.at(1));
+  const auto staged =
+      names_of(training, resolved(kLlama, "pp=2,dp=4,recompute=full:1+0,full=layers.*.mlp:2", "dgx-h100:1"));
+  ASSERT_EQ(staged.size(), 5u);  // layer 0; below it, and in layers 1 to 3, the MLP
+  EXPECT_EQ(staged.at(0).front(), "layers.0.attn_norm");
+  EXPECT_THAT(staged.at(4), ElementsAre("layers.3.mlp.gate_up", "layers.3.mlp.act", "layers.3.mlp.down"));
   // Tokens go to their experts and back once.
   const std::string routed = std::string(kMixtral) + ",weigh_rows=1";
   const auto of_experts =
