@@ -227,6 +227,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   };
   std::vector<Strategy> alike;
   for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
+    if (i > 0 && clock.after(0) != StoppedBy::Itself) break;  // the first has the least sum of its stages
     const Synthesised& program = found.programs[i];
     judge(name_of_program(program), program.tree);
     const std::optional<Strategy> plain = as_replicas(program, problem.global_batch);
