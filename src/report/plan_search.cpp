@@ -255,7 +255,7 @@ std::vector<std::string> conventions(const PlanProblem& problem, const PlanOutco
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   std::string text = headline(problem, outcome, options) + "\n";
   const Forecast& best = outcome.best.front().forecast;
-  Table table{{{.right = true}, {.most = 48}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
+  Table table{{{.right = true}, {.most = 46}, {.right = true}, {.right = true}, {.right = true}, {.most = 27}}};
   table.add({"", "plan", "step", "MFU", "memory, worst stage", "loses to the best by"});
   for (std::size_t i = 0; i < outcome.best.size(); ++i) {
     const Judged& judged = outcome.best[i];
@@ -268,7 +268,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                percent(judged.forecast.mfu), memory_text(problem, judged.forecast), last});
   }
   text += table.print();
-  Table baselines{{{}, {.most = 42}, {.right = true}, {.right = true}, {.right = true, .most = 20}, {.most = 34}}};
+  Table baselines{{{}, {.most = 40}, {.right = true}, {.right = true}, {.right = true, .most = 20}, {.most = 27}}};
   for (const Baseline& baseline : outcome.baselines) {
     if (!baseline.judged) {
       baselines.add({"baseline", baseline.name, "", "", "", baseline.why_not});
