@@ -338,8 +338,18 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
     part.budget = share_of(part.budget, share, parts);
     return part;
   };
+  // What the time of the budget leaves.
+  FindOptions rest = options;
+  const auto spend_rest = [&] {
+    rest.enumerate = with(1);
+    if (options.enumerate.budget.seconds > 0)
+      rest.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
+  };
   std::string by = "enumerate";
-  Result<PlanOutcome> found = enumerate(problem, cost, with(1));
+  std::optional<Result<PlanOutcome>> of_kinds;
+  if (mixed) of_kinds = search_mixed(problem, cost, with(kinds + 1));
+  if (mixed && !programs) spend_rest();
+  Result<PlanOutcome> found = enumerate(problem, cost, mixed && !programs ? rest.enumerate : with(1));
   const auto cancelled = [&] { return found.ok() && found->stopped_by == StoppedBy::Cancelled; };
   const auto add = [&](Result<PlanOutcome> other, std::string_view name) {
     if (!other.ok()) return;  // e.g. nothing divides, or an operator that it does not support
@@ -349,11 +359,8 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
       found = std::move(other);
     by += fmt::format(" and {}", name);
   };
-  if (mixed && !cancelled()) add(search_mixed(problem, cost, with(kinds + 1)), "mixed");
-  FindOptions rest = options;
-  rest.enumerate = with(1);
-  if (options.enumerate.budget.seconds > 0)
-    rest.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
+  if (of_kinds) add(std::move(*of_kinds), "mixed");
+  spend_rest();
   if (programs && !cancelled()) {
     rest.search = Search::Hap;
     add(search_programs(problem, cost, rest), "hap");
@@ -361,7 +368,8 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   if (operators && problem.model().kind == ModelKind::Recommender && !cancelled())
     add(divided_tables(problem, cost), "divided tables");
   if (operators && !cancelled()) {
-    if (rest.enumerate.budget.evaluations == 0) rest.enumerate.budget.evaluations = kAutoProposals;
+    if (rest.enumerate.budget.evaluations == 0 && rest.enumerate.budget.seconds <= 0)
+      rest.enumerate.budget.evaluations = kAutoProposals;
     const bool few = problem.devices * problem.operators <= kAutoWork;
     add(search_operators(problem, cost, few ? SoapSearch::Mcmc : SoapSearch::Exact, rest, false),
         few ? "mcmc" : "exact");
