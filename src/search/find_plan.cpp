@@ -346,10 +346,7 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
       rest.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
   };
   std::string by = "enumerate";
-  std::optional<Result<PlanOutcome>> of_kinds;
-  if (mixed) of_kinds = search_mixed(problem, cost, with(kinds + 1));
-  if (mixed && !programs) spend_rest();
-  Result<PlanOutcome> found = enumerate(problem, cost, mixed && !programs ? rest.enumerate : with(1));
+  Result<PlanOutcome> found = enumerate(problem, cost, with(1));
   const auto cancelled = [&] { return found.ok() && found->stopped_by == StoppedBy::Cancelled; };
   const auto add = [&](Result<PlanOutcome> other, std::string_view name) {
     if (!other.ok()) return;  // e.g. nothing divides, or an operator that it does not support
@@ -359,7 +356,8 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
       found = std::move(other);
     by += fmt::format(" and {}", name);
   };
-  if (of_kinds) add(std::move(*of_kinds), "mixed");
+  const bool unfinished = found.ok() && found->stopped_by == StoppedBy::Time;
+  if (mixed && !cancelled()) add(search_mixed(problem, cost, with(kinds + 1)), "mixed");
   spend_rest();
   if (programs && !cancelled()) {
     rest.search = Search::Hap;
@@ -373,6 +371,15 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
     const bool few = problem.devices * problem.operators <= kAutoWork;
     add(search_operators(problem, cost, few ? SoapSearch::Mcmc : SoapSearch::Exact, rest, false),
         few ? "mcmc" : "exact");
+  }
+  spend_rest();
+  // Even cuts had one part of the time; with more than that left they are searched again.
+  if (unfinished && mixed && !cancelled() && rest.enumerate.budget.seconds > with(1).budget.seconds) {
+    if (Result<PlanOutcome> longer = enumerate(problem, cost, rest.enumerate); longer.ok()) {
+      longer->dimensions.clear();  // those of the first time
+      if (longer->lower_bound_s == 0) longer->lower_bound_s = found->lower_bound_s;
+      join(*found, std::move(longer).value());
+    }
   }
   if (!found.ok()) return found.error();
   found->settle_order(options.enumerate.top);
