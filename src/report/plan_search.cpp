@@ -163,8 +163,8 @@ std::string loss_text(const Forecast& of, const Forecast& best) {
   if (of.step == best.step) return "—";
   // Within a hundredth the simplest plan is first.
   if (of.step < best.step) {
-    const double faster = 100 * (best.step_s / of.step_s - 1);
-    return faster < 0.05 ? "a tie: as fast, less simple" : fmt::format("a tie: {:.1f} % faster, less simple", faster);
+    const double faster = 100 * (1 - of.step_s / best.step_s);
+    return faster < 0.05 ? "a tie: less simple" : fmt::format("a tie: less simple, −{:.1f} %", faster);
   }
   const std::vector<Loss> all = losses(of, best);
   if (all.empty() || all.front().seconds <= 0) return fmt::format("{} in all", human(Seconds{of.step_s - best.step_s}));
@@ -255,7 +255,8 @@ std::vector<std::string> conventions(const PlanProblem& problem, const PlanOutco
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   std::string text = headline(problem, outcome, options) + "\n";
   const Forecast& best = outcome.best.front().forecast;
-  Table table{{{.right = true}, {.most = 46}, {.right = true}, {.right = true}, {.right = true}, {.most = 27}}};
+  Table table{
+      {{.right = true}, {.most = 48}, {.right = true}, {.right = true}, {.right = true, .most = 19}, {.most = 27}}};
   table.add({"", "plan", "step", "MFU", "memory, worst stage", "loses to the best by"});
   for (std::size_t i = 0; i < outcome.best.size(); ++i) {
     const Judged& judged = outcome.best[i];
@@ -268,7 +269,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                percent(judged.forecast.mfu), memory_text(problem, judged.forecast), last});
   }
   text += table.print();
-  Table baselines{{{}, {.most = 40}, {.right = true}, {.right = true}, {.right = true, .most = 20}, {.most = 27}}};
+  Table baselines{{{}, {.most = 42}, {.right = true}, {.right = true}, {.right = true, .most = 19}, {.most = 27}}};
   for (const Baseline& baseline : outcome.baselines) {
     if (!baseline.judged) {
       baselines.add({"baseline", baseline.name, "", "", "", baseline.why_not});

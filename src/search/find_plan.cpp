@@ -283,10 +283,15 @@ Result<PlanOutcome> divided_tables(const PlanProblem& problem, const CostModel& 
 void join(PlanOutcome& outcome, PlanOutcome other) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
-  // A plan found by both is kept once, with the name that the first gave it.
+  // A plan found by both is kept once, with the name that the first gave it; the same times and bytes are the same plan
+  // in other words.
+  const auto same = [](const Judged& a, const Judged& b) {
+    return a.tree == b.tree || (a.forecast.step == b.forecast.step &&
+                                a.forecast.fullest()->device_total == b.forecast.fullest()->device_total);
+  };
   const auto known = [&](std::size_t i) {
     return std::any_of(outcome.best.begin(), outcome.best.begin() + static_cast<std::ptrdiff_t>(i),
-                       [&](const Judged& before) { return before.tree == outcome.best[i].tree; });
+                       [&](const Judged& before) { return same(before, outcome.best[i]); });
   };
   for (std::size_t i = outcome.best.size(); i-- > 1;)
     if (known(i)) outcome.best.erase(outcome.best.begin() + static_cast<std::ptrdiff_t>(i));
