@@ -312,7 +312,7 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
   if (outcome.closest) {
     const ClassForecast& full = *outcome.closest->forecast.fullest();
     Table closest{{{}, {.most = 100}}};
-    closest.add({"closest   ", spaced(outcome.closest->strategy)});
+    closest.add({"closest    ", spaced(outcome.closest->strategy)});
     text += closest.print();
     text += fmt::format("  it needs     {} on a device of stage {}, {} more than the {} there are ({})\n",
                         human(full.device_total), full.pipeline_rank, human(full.overshoot()), human(full.budget),
