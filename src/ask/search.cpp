@@ -27,7 +27,8 @@ Status write_file(const std::string& path, std::string_view text) {
 Status check(const SearchRequest& request) {
   const std::vector<std::string> known(kSearchNames.begin(), kSearchNames.end());
   if (std::find(known.begin(), known.end(), request.search) == known.end())
-    return error("--search '{}': unknown{}", request.search, did_you_mean(request.search, known));
+    return error("--search '{}': write one of {}{}", request.search, fmt::join(known, ", "),
+                 did_you_mean(request.search, known));
   WEFT_TRY_OK(check(request.cost));
   if (request.cost.model == "symbolic")
     return error(

@@ -85,7 +85,8 @@ Result<std::vector<PlanSchedule>> parse_schedules(const std::string& text) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);
     const auto found = std::find(known.begin(), known.end(), word);
-    if (found == known.end()) return error("--schedules '{}': unknown{}", word, did_you_mean(word, known));
+    if (found == known.end())
+      return error("--schedules '{}': write some of {}{}", word, fmt::join(known, ", "), did_you_mean(word, known));
     schedules.push_back(static_cast<PlanSchedule>(found - known.begin()));
     at = end + 1;
   }

@@ -34,6 +34,7 @@ Result<PlanRequest> request_of(const ComparisonArguments& arguments, const std::
   }
   PlanRequest request = arguments.request;
   if (request.model.empty() && is_plan_file(other)) {
+    WEFT_TRY_OK(check_file_alone(request, other));
     WEFT_TRY(const PlanFile file, read_plan_file(other));
     request = file.request();
     request.tree.clear();
@@ -63,8 +64,8 @@ Result<PlayedSide> play(const ComparisonArguments& arguments, const PlanRequest&
 Result<Answer> run_comparison(const ComparisonArguments& arguments) {
   WEFT_TRY_OK(check(arguments.cost));
   if (arguments.cost.model == "symbolic") return error("--cost symbolic: its times are not seconds to compare");
-  if (is_plan_file(arguments.a) && is_plan_file(arguments.b) && !arguments.request.model.empty())
-    return error("--model: {} and {} say it; leave it out", arguments.a, arguments.b);
+  if (is_plan_file(arguments.a) && is_plan_file(arguments.b))
+    WEFT_TRY_OK(check_file_alone(arguments.request, arguments.a));
   WEFT_TRY(const PlanRequest of_a, request_of(arguments, arguments.a, arguments.b));
   WEFT_TRY(const PlanRequest of_b, request_of(arguments, arguments.b, arguments.a));
   Progress progress;

@@ -29,13 +29,12 @@ constexpr std::string_view kSlurm = "slurm", kTrace = "trace", kChakra = "chakra
 
 Result<PlanRequest> request_of(const ExportArguments& arguments) {
   const PlanRequest& request = arguments.request;
+  if (!arguments.plan.empty()) WEFT_TRY_OK(check_file_alone(request, arguments.plan));
   const std::pair<const char*, bool> needed[] = {{"--model", !request.model.empty()},
                                                  {"--cluster", !request.cluster.empty()},
                                                  {"--strategy", !request.strategy.empty()}};
-  for (const auto& [option, given] : needed) {
-    if (!arguments.plan.empty() && given) return error("{}: {} says it; leave one out", option, arguments.plan);
+  for (const auto& [option, given] : needed)
     if (arguments.plan.empty() && !given) return error("{} is required\nTry 'weft export --help'.", option);
-  }
   if (arguments.plan.empty()) return request;
   WEFT_TRY(const PlanFile file, read_plan_file(arguments.plan));
   return file.request();

@@ -120,7 +120,8 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     progress.now("asking what if");
     EnumerateOptions options = searched.options;
     options.budget.cancelled = interrupt.wish();
-    WEFT_TRY(what_if, sensitivities(searched.problem, *searched.cost.model, options));
+    WEFT_TRY(what_if,
+             sensitivities(searched.problem, *searched.cost.model, options, *outcome.best.front().parallelism));
   }
   progress.done();
   if (arguments.json) {

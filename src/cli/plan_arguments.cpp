@@ -77,4 +77,23 @@ void add_plan_arguments(CLI::App& command, PlanRequest& request) {
   add_job_options(command, request);
 }
 
+Status check_file_alone(const PlanRequest& request, const std::string& file) {
+  const std::pair<const char*, bool> options[] = {{"--model", !request.model.empty()},
+                                                  {"--cluster", !request.cluster.empty()},
+                                                  {"--strategy", !request.strategy.empty()},
+                                                  {"--devices", request.device_count.has_value()},
+                                                  {"--global-batch", request.global_batch.has_value()},
+                                                  {"--micro-batch", request.micro_batch.has_value()},
+                                                  {"--seq", request.seq.has_value()},
+                                                  {"--dtype", !request.dtype.empty()},
+                                                  {"--stack", !request.stack.empty()},
+                                                  {"--optimizer", !request.optimizer.empty()},
+                                                  {"--reduce-dtype", !request.reduce_dtype.empty()},
+                                                  {"--train", !request.train.empty()},
+                                                  {"--freeze", !request.freeze.empty()}};
+  for (const auto& [option, given] : options)
+    if (given) return error("{}: {} says it; leave one out", option, file);
+  return Ok{};
+}
+
 }  // namespace weft

@@ -24,6 +24,9 @@ void add_as(CLI::App& command, std::string& model);
 // Adds --devices.
 void add_device_count(CLI::App& command, PlanRequest& request);
 
+// An error where `request` has words for what `file`, a plan.json, says.
+Status check_file_alone(const PlanRequest& request, const std::string& file);
+
 // The syntax of --strategy, for the help of these commands.
 extern const char* const kStrategyHelp;
 

@@ -15,10 +15,13 @@ void add_search_words(CLI::App& command, SearchRequest& search) {
   command.add_option("--global-batch", request.global_batch,
                      "samples per step (default: about 4 M tokens, or 32 per device)");
   add_job_options(command, request);
-  command.add_option("--fix", search.constraints.fix, "only plans with these values: tp=8,cp=1,recompute=full");
-  command.add_option("--limit", search.constraints.limit, "only plans with values up to these: vpp=4,mbs=2");
-  command.add_option("--without", search.constraints.without,
-                     "only plans without these: cp, zero3, recompute=full, offload, uneven, …");
+  command.add_option("--fix", search.constraints.fix, "only plans with these values: tp=8,cp=1,recompute=full")
+      ->join(',');
+  command.add_option("--limit", search.constraints.limit, "only plans with values up to these: vpp=4,mbs=2")->join(',');
+  command
+      .add_option("--without", search.constraints.without,
+                  "only plans without these: cp, zero3, recompute=full, offload, uneven, …")
+      ->join(',');
   command.add_flag("--any-stack", search.any_stack, "also plans that the stack of --stack has no code for");
   command.add_option("--max-memory", search.max_memory, "of every device, less than it has: 70GiB");
   command.add_option("--headroom", search.headroom, "per cent of a device's memory that stays free")

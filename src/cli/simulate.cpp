@@ -69,28 +69,15 @@ std::size_t terminal_width() {
 Status check_options(const SimulateArguments& arguments) {
   const PlanRequest& request = arguments.request.plan;
   const std::string& file = arguments.request.plan_file;
-  struct Option {
-    const char* name;
-    bool given, needed;
-  };
-  const Option options[] = {{"--model", !request.model.empty(), true},
-                            {"--cluster", !request.cluster.empty(), true},
-                            {"--strategy", !request.strategy.empty(), true},
-                            {"--devices", request.device_count.has_value(), false},
-                            {"--global-batch", request.global_batch.has_value(), false},
-                            {"--micro-batch", request.micro_batch.has_value(), false},
-                            {"--seq", request.seq.has_value(), false},
-                            {"--dtype", !request.dtype.empty(), false},
-                            {"--stack", !request.stack.empty(), false},
-                            {"--freeze", !request.freeze.empty(), false}};
   if (!file.empty() && !arguments.import.from.empty())
     return error("--from: {} says what is simulated; leave one out", file);
-  for (const Option& option : options) {
-    if (!file.empty() && option.given) return error("{}: {} says it; leave one out", option.name, file);
-    const bool imported = !arguments.import.from.empty() && std::string_view(option.name) != "--cluster";
-    if (file.empty() && option.needed && !option.given && !imported)
-      return error("{} is required\nTry 'weft simulate --help'.", option.name);
-  }
+  if (!file.empty()) return check_file_alone(request, file);
+  const std::pair<std::string_view, bool> needed[] = {{"--model", !request.model.empty()},
+                                                      {"--cluster", !request.cluster.empty()},
+                                                      {"--strategy", !request.strategy.empty()}};
+  for (const auto& [option, given] : needed)
+    if (!given && (arguments.import.from.empty() || option == "--cluster"))
+      return error("{} is required\nTry 'weft simulate --help'.", option);
   return Ok{};
 }
 

@@ -10,6 +10,7 @@
 #include "ask/words.h"
 #include "base/suggest.h"
 #include "base/units.h"
+#include "report/plan_search.h"
 #include "report/sweep.h"
 #include "search/find_plan.h"
 
@@ -127,6 +128,15 @@ Status check(const SweepArguments& arguments, const SweptValues& swept) {
   return Ok{};
 }
 
+void note_conventions(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& table,
+                      Sweep& sweep) {
+  std::vector<std::string> lines = conventions(problem, outcome, table);
+  lines.insert(lines.begin(), fmt::format("{} · stack {}", problem.job->precision.name, problem.stack().name));
+  for (std::string& line : lines)
+    if (std::find(sweep.conventions.begin(), sweep.conventions.end(), line) == sweep.conventions.end())
+      sweep.conventions.push_back(std::move(line));
+}
+
 }  // namespace
 
 Result<Answer> run_sweep(const SweepArguments& arguments, Progress& progress) {
@@ -191,6 +201,7 @@ Result<Answer> run_sweep(const SweepArguments& arguments, Progress& progress) {
       continue;
     }
     PlanOutcome& outcome = found->outcome;
+    note_conventions(*problem, outcome, arguments.search.table, sweep);
     point.lower_bound_s = outcome.lower_bound_s;
     if (!outcome.best.empty()) {
       point.best = std::move(outcome.best.front());

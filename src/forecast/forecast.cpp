@@ -174,7 +174,8 @@ class Judge {
       made.device_total = device_total_of(plan_, made.reserved, made.communicators);
       made.capacity = capacity_of(spec);
       made.budget = plan_.job->memory_budget_of(of.devices.front());
-      made.fit = built_in_spread().fit_of(made.device_total, made.budget, made.capacity);
+      const Bytes there_is = std::min(made.capacity, plan_.job->words.max_memory.value_or(made.capacity));
+      made.fit = built_in_spread().fit_of(made.device_total, made.budget, there_is);
       made.peak_play = name_of_play(played_.compiled.schedule, of.rank, memory.issued(peak.play));
       if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
       if (timeline || !made.fits()) made.largest = memory.alive_at(peak);

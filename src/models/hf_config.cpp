@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/parse_json.h"
 #include "base/suggest.h"
 #include "models/zoo.h"
 
@@ -38,7 +39,7 @@ class Fields {
   // A size: at least 1.
   std::int64_t integer(std::string_view names) {
     const auto [name, value] = find_any(names);
-    if (!value) fail(weft::error("field '{}{}' missing", prefix_, name));
+    if (!value) fail(weft::error("field '{}{}' missing; add it", prefix_, name));
     if (!value) return 0;
     const std::int64_t size = to_integer(name, *value);
     if (size < 1) fail(weft::error("field '{}{}': {} is no size; it must be at least 1", prefix_, name, size));
@@ -246,6 +247,7 @@ TransformerConfig read_mpt(Fields& f) {
 TransformerConfig read_text(Fields& f, TransformerConfig (*read)(Fields&)) {
   Fields text = f.nested("text_config");
   TransformerConfig c = read(text);
+  c.left_out_images = f.find("vision_config") != nullptr;
   f.adopt(text);
   return c;
 }
@@ -570,22 +572,6 @@ TransformerConfig read_vit(Fields& f) {
   return c;
 }
 
-// With the line and column of what is wrong.
-Result<Json> parse_json(std::string_view text, std::string_view file) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& problem) {
-    const std::size_t at = std::min<std::size_t>(problem.byte > 0 ? problem.byte - 1 : 0, text.size());
-    const std::string_view before = text.substr(0, at);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const std::size_t start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-    return error("{}:{}: not valid JSON at column {}{}", file, line, at - start + 1,
-                 at >= text.size() ? ": the file ends too early" : "");
-  } catch (const Json::exception&) {
-    return error("{}: not valid JSON", file);
-  }
-}
-
 struct Reader {
   std::string_view model_type;
   TransformerConfig (*read)(Fields&);
@@ -640,6 +626,9 @@ Result<TransformerConfig> import_hf_config(std::string_view text, std::string_vi
     known.emplace_back(reader.model_type);
     if (reader.model_type != type) continue;
     const TransformerConfig config = reader.read(fields);
+    const std::string_view experts = fields.find_any("num_local_experts|num_experts|n_routed_experts").first;
+    fields.refuse(config.moe.experts == 0 && fields.size_or(experts, 0) > 0, experts,
+                  fmt::format("{} has no experts; read it as one that has, --as mixtral or qwen3_moe", type));
     if (fields.error()) return fields.error()->at(as.empty() ? std::string(file) : fmt::format("{} as {}", file, as));
     if (Status fits = check(config); !fits.ok()) return fits.error().at(file);
     return config;

@@ -201,11 +201,11 @@ TEST(HfConfigErrors, AMissingFileIsNamed) {
 
 TEST(HfConfigErrors, AMissingFieldIsNamedWithItsFile) {
   EXPECT_EQ(error_of(R"({"model_type":"llama","num_hidden_layers":2,"hidden_size":64})"),
-            "m/config.json: field 'num_attention_heads' missing");
+            "m/config.json: field 'num_attention_heads' missing; add it");
   EXPECT_EQ(
       error_of(R"({"hidden_size":64})"),
       "m/config.json: field 'model_type' missing; a model like Llama is read with --as llama (m/config.json:as=llama)");
-  EXPECT_EQ(error_of(R"({"model_type":"gpt2","n_embd":64})"), "m/config.json: field 'n_layer' missing");
+  EXPECT_EQ(error_of(R"({"model_type":"gpt2","n_embd":64})"), "m/config.json: field 'n_layer' missing; add it");
 }
 
 TEST(HfConfigErrors, AnUnknownArchitectureSuggestsTheNearest) {
@@ -274,6 +274,22 @@ TEST(HfConfig, ModulesOfMultiTokenPredictionAreNamedWhereTheyAreLeftOut) {
   ASSERT_TRUE(left_out.ok() && built_in.ok());
   EXPECT_EQ(left_out->notes, std::vector<std::string>{"1 module of multi-token prediction left out (mtp=1 builds it)"});
   EXPECT_TRUE(built_in->notes.empty());
+}
+
+TEST(HfConfig, AnEncoderOfImagesIsNamedWhereItIsLeftOut) {
+  const std::string text = R"({"model_type":"gemma3","text_config":{"num_hidden_layers":2},"vision_config":{}})";
+  EXPECT_TRUE(import_hf_config(text, "config.json")->left_out_images);
+  EXPECT_FALSE(import_hf_config(R"({"model_type":"gemma3","text_config":{}})", "config.json")->left_out_images);
+}
+
+TEST(HfConfig, ExpertsAreNotReadAsADenseModel) {
+  const std::string text = R"({"model_type":"own","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,
+    "intermediate_size":128,"vocab_size":512,"max_position_embeddings":128,"num_local_experts":8,"num_experts_per_tok":2})";
+  EXPECT_EQ(
+      import_hf_config(text, "c.json", "llama").error().message,
+      "c.json as llama: field 'num_local_experts': llama has no experts; read it as one that has, --as mixtral or "
+      "qwen3_moe");
+  EXPECT_EQ(import_hf_config(text, "c.json", "mixtral")->moe.experts, 8);
 }
 
 // A mutated file gives a config that builds (or is refused by the builder), or an error; never a crash.

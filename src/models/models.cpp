@@ -81,6 +81,7 @@ void describe(const TransformerConfig& config, ModelInfo& info) {
     info.notes.push_back(fmt::format("{} module{} of multi-token prediction left out (mtp={} builds {})",
                                      config.left_out_mtp - config.mtp, config.left_out_mtp - config.mtp == 1 ? "" : "s",
                                      config.left_out_mtp, config.left_out_mtp == 1 ? "it" : "them"));
+  if (config.left_out_images) info.notes.emplace_back("the encoder of images is left out");
   info.tied_embeddings = config.tied && config.structure != Structure::Vision;
 }
 void describe(const VisionConfig& config, ModelInfo& info) {

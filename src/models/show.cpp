@@ -118,6 +118,7 @@ std::string describe(const Model& model) {
   if (info.context > 0) text += fmt::format(", context {}", grouped(info.context));
   if (info.tied_embeddings) text += ", tied embeddings";
   text += fmt::format("\n  shapes from {}\n", info.source);
+  for (const std::string& note : info.notes) text += fmt::format("  {}\n", note);
   text += info.seq > 0 ? fmt::format("  figures for {} sample{} of {} tokens\n\n", grouped(info.batch),
                                      info.batch == 1 ? "" : "s", grouped(info.seq))
                        : fmt::format("  figures for {} sample{}\n\n", grouped(info.batch), info.batch == 1 ? "" : "s");

@@ -114,6 +114,7 @@ struct TransformerConfig {
   MlaConfig mla = {};
   std::int64_t mtp = 0;           // modules that predict further tokens, a layer each (DeepSeek-V3 report, section 2.2)
   std::int64_t left_out_mtp = 0;  // modules that a config.json has and that are not built
+  bool left_out_images = false;   // so is its encoder of images
   LoraConfig lora = {};
 
   std::int64_t decoder_layers = 0;                               // EncoderDecoder; 0: layers

@@ -100,6 +100,15 @@ Status settle_training(const PlanRequest& request, const SoftwareStack& stack, T
   return Ok{};
 }
 
+Status check_memory(const PlanRequest& request, const DeviceKinds& devices) {
+  Bytes most;
+  for (const DeviceSpec* device : devices) most = std::max(most, capacity_of(*device));
+  if (request.max_memory && most.value > 0 && *request.max_memory > most)
+    return error("--max-memory {}: a device has {}; write less, or leave it out", human(*request.max_memory),
+                 human(most));
+  return Ok{};
+}
+
 void assume_sequence(const PlanRequest& request, const ModelInfo& model, std::vector<std::string>& assumptions) {
   if (request.seq || model.seq == 0) return;
   assumptions.push_back(
@@ -142,6 +151,7 @@ Result<TrainingJob> settle(const PlanRequest& asked, const Calibration& calibrat
   job.stack = calibration.over(std::move(stack));
   job.tuning = calibration.tuning;
   const DeviceKinds kinds = kinds_of(job);
+  WEFT_TRY_OK(check_memory(request, kinds));
   WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, kinds, job.assumptions));
   if (job.precision.name == "bf16" && !job.stack.in_bf16.empty()) {
     WEFT_TRY(SoftwareStack other, find_stack(job.stack.in_bf16));

@@ -21,6 +21,20 @@ std::int64_t line_of(const Violation& violation) {
   return line.ok() ? *line : 0;
 }
 
+// A strategy as tables print it, over several lines and cut after a +, in one.
+std::string in_one_line(std::string_view strategy) {
+  std::string line;
+  for (const char c : strategy) {
+    const bool space = c == ' ' || c == '\n' || c == '\t' || c == '\r';
+    if (!space)
+      line += c;
+    else if (!line.empty() && !line.ends_with(' ') && !line.ends_with('+'))
+      line += ' ';
+  }
+  if (line.ends_with(' ')) line.pop_back();
+  return line;
+}
+
 Status check_request(const PlanRequest& request) {
   constexpr std::int64_t kMostMicroBatch = std::int64_t{1} << 19;
   if (request.strategy.empty())
@@ -145,8 +159,9 @@ Result<StrategyChoice> choose_strategy(const TrainingJob& job, const PlanRequest
              request.tree.empty() ? read_strategy(request.strategy) : parse_strategy(request.tree, request.strategy));
     return choose_tree(job, request.strategy, std::move(tree), request.micro_batch);
   }
-  StrategyChoice choice{.name = request.strategy, .parallelism = {}, .tree = {}, .batch = {}, .assumptions = {}};
-  WEFT_TRY(const Shorthand shorthand, parse_shorthand(request.strategy));
+  StrategyChoice choice{
+      .name = in_one_line(request.strategy), .parallelism = {}, .tree = {}, .batch = {}, .assumptions = {}};
+  WEFT_TRY(const Shorthand shorthand, parse_shorthand(choice.name));
   WEFT_TRY(choice.parallelism,
            complete_with_batch(shorthand, job.device_count(), batch_request(job, request.micro_batch),
                                batch_defaults(job), choice.assumptions));

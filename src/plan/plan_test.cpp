@@ -53,6 +53,14 @@ TEST(Plan, ParametersAreThePublishedOnes) {
   }
 }
 
+TEST(Plan, AStrategyIsReadAsATablePrintsIt) {
+  const Plan plan =
+      make_plan(small("tp=2 pp=2 mbs=1 recompute=op\n     full=layers.*.attn.qkv+\n     layers.*.mlp.gate_up "))
+          .value();
+  EXPECT_EQ(plan.name, "tp=2 pp=2 mbs=1 recompute=op full=layers.*.attn.qkv+layers.*.mlp.gate_up");
+  EXPECT_EQ(plan.parallelism->full, (std::vector<std::string>{"layers.*.attn.qkv", "layers.*.mlp.gate_up"}));
+}
+
 TEST(Plan, WhatWasGivenIsNoAssumption) {
   PlanRequest request = small("tp=2,pp=2,dp=4,sp=1,mbs=2,schedule=1f1b,order=tp-dp-pp");
   request.global_batch = 32;

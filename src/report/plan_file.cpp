@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "base/parse_json.h"
 #include "base/read_file.h"
 #include "problem/budget.h"
 #include "report/simulation.h"
@@ -145,8 +146,10 @@ std::string print(const PlanFile& file) {
 }
 
 Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) return error("{}: not a JSON object; is it a plan.json?", name);
+  const Result<Json> parsed = parse_json(text, name);
+  if (!parsed.ok()) return error("{}; is it a plan.json?", parsed.error().message);
+  const Json& json = *parsed;
+  if (!json.is_object()) return error("{}: not a JSON object; is it a plan.json?", name);
   const Keys keys(json, name);
   int version = 0;
   WEFT_TRY_OK(keys.take("weft_plan", version));

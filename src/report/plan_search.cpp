@@ -52,13 +52,15 @@ std::string training_text(const PlanProblem& problem) {
   return text;
 }
 
-std::string memory_text(const Forecast& forecast) {
+// Of what there is, or of what --max-memory leaves of it.
+std::string memory_text(const PlanProblem& problem, const Forecast& forecast) {
   const ClassForecast* full = forecast.fullest();
   if (!full) return "";
-  if (full->capacity.value == 0) return human(full->device_total);
+  const Bytes all = problem.job->words.max_memory ? full->budget : full->capacity;
+  if (all.value == 0) return human(full->device_total);
   constexpr double kGiB = 1 << 30;
   return fmt::format("{:.1f}/{:.1f} GiB{}", static_cast<double>(full->device_total.value) / kGiB,
-                     static_cast<double>(full->capacity.value) / kGiB, forecast.fit() == Fit::Tight ? " tight" : "");
+                     static_cast<double>(all.value) / kGiB, forecast.fit() == Fit::Tight ? " tight" : "");
 }
 
 // "16 × H100 SXM 80 GB + 32 × A100 SXM 80 GB".
@@ -89,11 +91,7 @@ std::string headline(const PlanProblem& problem, const PlanOutcome& outcome, con
   words.push_back(problem.job->precision.name);
   words.push_back(fmt::format("stack {}", problem.stack().name));
   std::string text = wrapped(words, " · ", "");
-  text += wrapped({training_text(problem)}, "", "  ") + wrapped({utilisation_text(problem, outcome)}, "", "  ");
-  if (!problem.job->words.train.empty()) text += fmt::format("  trained: {} (--train)\n", problem.job->words.train);
-  if (!options.constraints.empty())
-    text += wrapped({fmt::format("only plans with {}", fmt::join(options.constraints, ", "))}, "", "  ");
-  for (const std::string& note : problem.job->notes) text += wrapped({note}, "", "  ");
+  for (const std::string& line : conventions(problem, outcome, options)) text += wrapped({line}, "", "  ");
   return text;
 }
 
@@ -164,10 +162,12 @@ std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_secon
 std::string loss_text(const Forecast& of, const Forecast& best) {
   if (of.step == best.step) return "—";
   // Within a hundredth the simplest plan is first.
-  if (of.step < best.step)
-    return fmt::format("a tie: {:.1f} % faster, less simple", 100 * (best.step_s / of.step_s - 1));
+  if (of.step < best.step) {
+    const double faster = 100 * (1 - of.step_s / best.step_s);
+    return faster < 0.05 ? "a tie: less simple" : fmt::format("a tie: less simple, −{:.1f} %", faster);
+  }
   const std::vector<Loss> all = losses(of, best);
-  if (all.empty() || all.front().seconds <= 0) return "";
+  if (all.empty() || all.front().seconds <= 0) return fmt::format("{} in all", human(Seconds{of.step_s - best.step_s}));
   return fmt::format("{} +{}", all.front().what, human(Seconds{all.front().seconds}));
 }
 
@@ -237,10 +237,26 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
   return found;
 }
 
+std::vector<std::string> conventions(const PlanProblem& problem, const PlanOutcome& outcome,
+                                     const PlanTableOptions& options) {
+  std::vector<std::string> lines = {training_text(problem), utilisation_text(problem, outcome)};
+  const PlanRequest& asked = problem.job->words;
+  if (!asked.train.empty())
+    lines.push_back(fmt::format("trained: {} (--train)", asked.train));
+  else if (!asked.freeze.empty())
+    lines.push_back(fmt::format("frozen: {} (--freeze)", asked.freeze));
+  if (!options.constraints.empty())
+    lines.push_back(fmt::format("only plans with {}", fmt::join(options.constraints, ", ")));
+  const std::vector<std::string>& notes = problem.job->notes;
+  lines.insert(lines.end(), notes.begin(), notes.end());
+  return lines;
+}
+
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   std::string text = headline(problem, outcome, options) + "\n";
   const Forecast& best = outcome.best.front().forecast;
-  Table table{{{.right = true}, {.most = 48}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
+  Table table{
+      {{.right = true}, {.most = 48}, {.right = true}, {.right = true}, {.right = true, .most = 19}, {.most = 27}}};
   table.add({"", "plan", "step", "MFU", "memory, worst stage", "loses to the best by"});
   for (std::size_t i = 0; i < outcome.best.size(); ++i) {
     const Judged& judged = outcome.best[i];
@@ -250,10 +266,10 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                  ? fmt::format("—  gap {} {}", outcome.bound_is_estimate ? "about" : "≤", percent(outcome.gap()))
                  : "—";
     table.add({fmt::format("{}", i + 1), spaced(judged.strategy), human(Seconds{judged.forecast.step_s}),
-               percent(judged.forecast.mfu), memory_text(judged.forecast), last});
+               percent(judged.forecast.mfu), memory_text(problem, judged.forecast), last});
   }
   text += table.print();
-  Table baselines{{{}, {.most = 42}, {.right = true}, {.right = true}, {.right = true, .most = 20}, {.most = 34}}};
+  Table baselines{{{}, {.most = 42}, {.right = true}, {.right = true}, {.right = true, .most = 19}, {.most = 27}}};
   for (const Baseline& baseline : outcome.baselines) {
     if (!baseline.judged) {
       baselines.add({"baseline", baseline.name, "", "", "", baseline.why_not});
@@ -263,7 +279,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
     // Plans of one kind alone have its name already.
     const std::string shown = spaced(baseline.judged->strategy);
     baselines.add({"baseline", shown.starts_with(baseline.name) ? shown : fmt::format("{}: {}", baseline.name, shown),
-                   human(Seconds{of.step_s}), percent(of.mfu), memory_text(of), loss_text(of, best)});
+                   human(Seconds{of.step_s}), percent(of.mfu), memory_text(problem, of), loss_text(of, best)});
   }
   text += "\n" + baselines.print() + "\n";
   text += kinds_text(outcome);
@@ -295,7 +311,9 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
   std::string text = headline(problem, outcome, options) + "\nno plan fits\n";
   if (outcome.closest) {
     const ClassForecast& full = *outcome.closest->forecast.fullest();
-    text += fmt::format("  closest      {}\n", spaced(outcome.closest->strategy));
+    Table closest{{{}, {.most = 100}}};
+    closest.add({"closest    ", spaced(outcome.closest->strategy)});
+    text += closest.print();
     text += fmt::format("  it needs     {} on a device of stage {}, {} more than the {} there are ({})\n",
                         human(full.device_total), full.pipeline_rank, human(full.overshoot()), human(full.budget),
                         problem.job->words.max_memory ? std::string("--max-memory")

@@ -24,6 +24,10 @@ struct Loss {
 };
 std::vector<Loss> losses(const Forecast& of, const Forecast& best);
 
+// What the figures assume, a line each: optimizer and number types, how MFU is counted, what is trained, what was
+// demanded, the networks between nodes.
+std::vector<std::string> conventions(const PlanProblem& problem, const PlanOutcome& outcome,
+                                     const PlanTableOptions& options = {});
 // The best plans and the baselines, one per line; time and cost of a training run; the numbers of plans considered.
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options = {});
 // If no plan fits: the closest one, the memory it lacks, and remedies.

@@ -86,6 +86,8 @@ std::string describe(const Sweep& sweep) {
       sweep.over == "nodes" || sweep.over == "devices"
           ? (sweep.weak ? ", weak scaling: the batch grows with the devices" : ", strong scaling: the batch stays")
           : "");
+  for (const std::string& line : sweep.conventions) text += wrapped({line}, "", "  ");
+  text += "\n";
   Table table{{{.right = sweep.over != "cluster"},
                {.right = true},
                {.right = true},

@@ -33,6 +33,7 @@ struct Sweep {
   bool counts_tokens = false;
   double tokens = 0;  // of the whole training; 0: not asked
   bool cancelled = false;
+  std::vector<std::string> conventions = {};  // of all points, each once (report/plan_search.h)
   std::vector<SweepPoint> points;
 
   // The rate per device at this point over that at the first; 0: one of them has no plan.

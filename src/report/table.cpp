@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace weft {
 
@@ -41,6 +42,19 @@ std::string wrapped(const std::vector<std::string>& words, std::string_view sepa
 
 namespace {
 
+// Where to cut `text`: at the last space of its first `most` columns, else after the last + there, as
+// full=a+b is, else at the first space. The second: where the next line starts.
+std::pair<std::size_t, std::size_t> cut_of(std::string_view text, std::size_t most) {
+  std::size_t at = text.size();
+  while (at > 0 && columns(text.substr(0, at)) > most) --at;
+  if (const std::size_t space = text.rfind(' ', at); space != std::string_view::npos && space > 0)
+    return {space, space + 1};
+  if (const std::size_t plus = text.substr(0, at).rfind('+'); plus != std::string_view::npos)
+    return {plus + 1, plus + 1};
+  const std::size_t space = text.find(' ', 1);
+  return {space, space + 1};
+}
+
 // The lines of a cell, none wider than `most` except for single words that are.
 std::vector<std::string> lines_of(std::string_view cell, std::size_t most) {
   std::vector<std::string> lines;
@@ -48,13 +62,10 @@ std::vector<std::string> lines_of(std::string_view cell, std::size_t most) {
     const std::size_t end = cell.find('\n');
     std::string_view rest = cell.substr(0, end);
     while (columns(rest) > most) {
-      std::size_t cut = std::string_view::npos;
-      for (std::size_t at = rest.find(' '); at != std::string_view::npos; at = rest.find(' ', at + 1))
-        if (columns(rest.substr(0, at)) <= most && at > 0) cut = at;
-      if (cut == std::string_view::npos) cut = rest.find(' ', 1);
+      const auto [cut, next] = cut_of(rest, most);
       if (cut == std::string_view::npos) break;
       lines.emplace_back(rest.substr(0, cut));
-      rest.remove_prefix(cut + 1);
+      rest.remove_prefix(next);
     }
     lines.emplace_back(rest);
     if (end == std::string_view::npos) return lines;

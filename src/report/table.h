@@ -21,8 +21,8 @@ std::string repeated(std::string_view text, std::size_t count);
 std::string wrapped(const std::vector<std::string>& words, std::string_view separator, std::string_view indent,
                     std::size_t width = kPageColumns);
 
-// A column is as wide as its widest cell, but at most `most`; longer cells are wrapped at spaces. A cell may have
-// several lines ('\n').
+// A column is as wide as its widest cell, but at most `most`; longer cells are wrapped at spaces, words longer
+// than that after a +. A cell may have several lines ('\n').
 struct Column {
   bool right = false;
   std::size_t most = kPageColumns;

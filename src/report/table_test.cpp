@@ -15,6 +15,17 @@ TEST(Table, ColumnsAreAsWideAsTheirWidestCellAndLongCellsGoOnBelow) {
             "              three\n");
 }
 
+TEST(Table, AWordThatIsTooLongGoesOnAfterAPlus) {
+  Table table{{{.most = 9}, {}}};
+  table.add({"op full=aa+bb+cc", "x"});
+  table.add({"unbreakable", "y"});
+  EXPECT_EQ(table.print(),
+            "  op           x\n"
+            "  full=aa+\n"
+            "  bb+cc\n"
+            "  unbreakable  y\n");
+}
+
 TEST(Table, WordsAreWrappedAtTheWidth) {
   EXPECT_EQ(wrapped({"aa", "bb", "cc"}, ", ", " ", 8), " aa, bb,\n cc\n");  // " aa, bb," is 8 wide
 }

@@ -227,6 +227,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   };
   std::vector<Strategy> alike;
   for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
+    if (i > 0 && clock.after(0) != StoppedBy::Itself) break;  // the first has the least sum of its stages
     const Synthesised& program = found.programs[i];
     judge(name_of_program(program), program.tree);
     const std::optional<Strategy> plain = as_replicas(program, problem.global_batch);
@@ -282,10 +283,15 @@ Result<PlanOutcome> divided_tables(const PlanProblem& problem, const CostModel& 
 void join(PlanOutcome& outcome, PlanOutcome other) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
-  // A plan found by both is kept once, with the name that the first gave it.
+  // A plan found by both is kept once, with the name that the first gave it; the same times and bytes are the same plan
+  // in other words.
+  const auto same = [](const Judged& a, const Judged& b) {
+    return a.tree == b.tree || (a.forecast.step == b.forecast.step &&
+                                a.forecast.fullest()->device_total == b.forecast.fullest()->device_total);
+  };
   const auto known = [&](std::size_t i) {
     return std::any_of(outcome.best.begin(), outcome.best.begin() + static_cast<std::ptrdiff_t>(i),
-                       [&](const Judged& before) { return before.tree == outcome.best[i].tree; });
+                       [&](const Judged& before) { return same(before, outcome.best[i]); });
   };
   for (std::size_t i = outcome.best.size(); i-- > 1;)
     if (known(i)) outcome.best.erase(outcome.best.begin() + static_cast<std::ptrdiff_t>(i));
@@ -337,6 +343,13 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
     part.budget = share_of(part.budget, share, parts);
     return part;
   };
+  // What the time of the budget leaves.
+  FindOptions rest = options;
+  const auto spend_rest = [&] {
+    rest.enumerate = with(1);
+    if (options.enumerate.budget.seconds > 0)
+      rest.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
+  };
   std::string by = "enumerate";
   Result<PlanOutcome> found = enumerate(problem, cost, with(1));
   const auto cancelled = [&] { return found.ok() && found->stopped_by == StoppedBy::Cancelled; };
@@ -348,11 +361,9 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
       found = std::move(other);
     by += fmt::format(" and {}", name);
   };
+  const bool unfinished = found.ok() && found->stopped_by == StoppedBy::Time;
   if (mixed && !cancelled()) add(search_mixed(problem, cost, with(kinds + 1)), "mixed");
-  FindOptions rest = options;
-  rest.enumerate = with(1);
-  if (options.enumerate.budget.seconds > 0)
-    rest.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
+  spend_rest();
   if (programs && !cancelled()) {
     rest.search = Search::Hap;
     add(search_programs(problem, cost, rest), "hap");
@@ -360,10 +371,20 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   if (operators && problem.model().kind == ModelKind::Recommender && !cancelled())
     add(divided_tables(problem, cost), "divided tables");
   if (operators && !cancelled()) {
-    if (rest.enumerate.budget.evaluations == 0) rest.enumerate.budget.evaluations = kAutoProposals;
+    if (rest.enumerate.budget.evaluations == 0 && rest.enumerate.budget.seconds <= 0)
+      rest.enumerate.budget.evaluations = kAutoProposals;
     const bool few = problem.devices * problem.operators <= kAutoWork;
     add(search_operators(problem, cost, few ? SoapSearch::Mcmc : SoapSearch::Exact, rest, false),
         few ? "mcmc" : "exact");
+  }
+  spend_rest();
+  // Even cuts had one part of the time; with more than that left they are searched again.
+  if (unfinished && mixed && !cancelled() && rest.enumerate.budget.seconds > with(1).budget.seconds) {
+    if (Result<PlanOutcome> longer = enumerate(problem, cost, rest.enumerate); longer.ok()) {
+      longer->dimensions.clear();  // those of the first time
+      if (longer->lower_bound_s == 0) longer->lower_bound_s = found->lower_bound_s;
+      join(*found, std::move(longer).value());
+    }
   }
   if (!found.ok()) return found.error();
   found->settle_order(options.enumerate.top);

@@ -22,13 +22,23 @@ class TwiceTheBandwidth final : public CostModel {
   const CostModel& cost_;
 };
 
-constexpr std::int64_t kSimulations = 8;
+constexpr std::int64_t kSimulations = 5;
+
+// No degree of one is more than twice that of the other. The number of replicas follows from the others.
+bool near(const Parallelism& a, const Parallelism& b) {
+  const auto close = [](std::int64_t x, std::int64_t y) { return x <= 2 * y && y <= 2 * x; };
+  return close(a.tp, b.tp) && close(a.cp, b.cp) && close(a.pp, b.pp) && close(a.ep, b.ep) && close(a.vpp, b.vpp) &&
+         close(a.micro_batch, b.micro_batch);
+}
 
 }  // namespace
 
 Result<std::vector<Sensitivity>> sensitivities(const PlanProblem& problem, const CostModel& cost,
-                                               const EnumerateOptions& options) {
+                                               const EnumerateOptions& options, const Parallelism& best) {
   EnumerateOptions few = options;
+  few.space.allows = [&](const Parallelism& plan) {
+    return near(plan, best) && (!options.space.allows || options.space.allows(plan));
+  };
   few.budget.evaluations = kSimulations;
   few.top = 1;
   std::vector<Sensitivity> found;

@@ -1,4 +1,4 @@
-// How the best plan changes: the same search with faster links, more memory, a larger batch.
+// How the best plan changes with faster links, more memory, a larger batch: searches around it.
 #pragma once
 
 #include <string>
@@ -15,8 +15,9 @@ struct Sensitivity {
   double samples_per_s = 0;
 };
 
-// Each is a search of its own, with few simulations.
+// Each is a search of its own, with few simulations, of plans whose degrees are at most a factor of two from those of
+// the best.
 Result<std::vector<Sensitivity>> sensitivities(const PlanProblem& problem, const CostModel& cost,
-                                               const EnumerateOptions& options);
+                                               const EnumerateOptions& options, const Parallelism& best);
 
 }  // namespace weft

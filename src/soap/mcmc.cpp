@@ -240,9 +240,10 @@ class Mcmc {
         options_(options),
         proposals_(problem.training, per_node),
         schedule_(make_schedule({"gpipe", 1, 1, 0}).value()) {
-    // Default: some hundred proposals per unit of operators.
+    // Default: some hundred proposals per unit of operators; a time is used up.
     if (budget_.evaluations == 0)
-      budget_.evaluations = 200 * static_cast<std::int64_t>(proposals_.units().size()) + 2000;
+      budget_.evaluations = budget_.seconds > 0 ? std::numeric_limits<std::int64_t>::max()
+                                                : 200 * static_cast<std::int64_t>(proposals_.units().size()) + 2000;
   }
 
   Result<McmcOutcome> run(const std::vector<SoapStrategy>& seeds, const OnProgress& on_progress) {
@@ -285,7 +286,7 @@ class Mcmc {
       for_each_index(chains_.size(), options_.threads, 1, [&](std::size_t i) { chains_[i]->play(round, clock); });
       done += round * static_cast<std::int64_t>(chains_.size());
       exchange(before);
-      if (on_progress) on_progress({done, budget_.evaluations, seconds_of(best_time_)});
+      if (on_progress) on_progress({done, budget_.seconds > 0 ? 0 : budget_.evaluations, seconds_of(best_time_)});
     }
     for (const auto& chain : chains_) {
       outcome.counts.considered += chain->counts().considered;
