@@ -177,11 +177,20 @@ void PlanEnumeration::recompute_more(HybridPlan plan) {
   add_composed({plan});
 }
 
-void PlanEnumeration::add_composed(const std::vector<HybridPlan>& plans) {
+std::vector<HybridPlan> PlanEnumeration::add_composed(const std::vector<HybridPlan>& plans) {
+  constexpr double kNearly = 1.06;  // by how much composition may overestimate memory
   prepare(plans);
-  for (const HybridPlan& plan : plans)
-    if (const std::optional<Composition> made = composer_.compose(plan); made && made->fits())
+  std::vector<HybridPlan> nearly;
+  for (const HybridPlan& plan : plans) {
+    const std::optional<Composition> made = composer_.compose(plan);
+    if (!made) continue;
+    if (made->fits())
       candidates_.push_back({plan, *made});
+    else if (static_cast<double>(made->memory) < kNearly * static_cast<double>(made->budget) &&
+             made->step_s * expectation_.factor(plan) < best_)
+      nearly.push_back(plan);
+  }
+  return nearly;
 }
 
 std::int64_t PlanEnumeration::usual_simulations_of_all() const {
@@ -280,7 +289,7 @@ void PlanEnumeration::improve() {
       else
         others.push_back({std::move(each)});
     }
-    add_composed(composable);
+    for (const HybridPlan& nearly : add_composed(composable)) others.insert(others.begin(), trial_of(nearly));
     simulate_promising();
     for (std::size_t at = 0;
          at < others.size() && left > 0 && outcome_.counts.simulated < most_simulations() && go_on();

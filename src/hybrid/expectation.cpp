@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-constexpr double kLeast = 0.005;  // doubt that remains however many plans agree
+constexpr double kLeast = 0.01;  // doubt that remains however many plans agree
 
 }  // namespace
 
@@ -15,7 +15,8 @@ Expectation::Kind Expectation::kind_of(const HybridPlan& plan) const {
   return {plan.zero >= 2,
           split,
           plan.schedule == PlanSchedule::DualPipeV,
-          plan.ep > 1,
+          plan.tp * plan.ep > 1,
+          plan.cp > 1,
           tied_ && plan.pp > 1,
           plan.recompute > PlanRecompute::Op};
 }

@@ -1,6 +1,6 @@
 // What simulation is expected to give for a composed plan, and with how much doubt, from the plans of this search that
 // were composed and simulated. Composition errs alike where plans are alike, so errors are kept by kind of plan: ZeRO
-// that communicates in every micro-batch, split backward passes, DualPipe, expert parallelism, tied embeddings on two stages,
+// that communicates in every micro-batch, split backward passes, DualPipe, tensor or expert parallelism, context parallelism, tied embeddings on two stages,
 // recomputation by modules. Before a kind has been simulated, its errors are those of all kinds, and their spread that
 // of compose_test.cpp.
 #pragma once
@@ -25,7 +25,7 @@ class Expectation {
   double doubt(const HybridPlan& plan, double before = 0.01) const;
 
  private:
-  using Kind = std::array<bool, 6>;
+  using Kind = std::array<bool, 7>;
   Kind kind_of(const HybridPlan& plan) const;
   struct Errors {
     double sum = 0, squares = 0;  // of simulated / composed − 1

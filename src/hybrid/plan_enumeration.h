@@ -68,8 +68,9 @@ class PlanEnumeration {
   // Composition found that a plan fits, simulation that it does not: the next set of the menu that is allowed may.
   void recompute_more(HybridPlan plan);
 
-  // Composes plans outside of the enumeration, all of them allowed; they are candidates if they fit.
-  void add_composed(const std::vector<HybridPlan>& plans);
+  // Composes plans outside of the enumeration, all of them allowed; they are candidates if they fit. Returned: those that
+  // nearly do, and would be the fastest.
+  std::vector<HybridPlan> add_composed(const std::vector<HybridPlan>& plans);
 
   // enumerate_baselines.cpp
 
