@@ -256,7 +256,7 @@ std::int64_t PlanEnumeration::most_simulations() const {
 }
 
 std::int64_t PlanEnumeration::most_neighbours() const {
-  return std::clamp<std::int64_t>(kNeighbours * 512 / problem_.devices, 4, kNeighbours);
+  return std::clamp<std::int64_t>(kNeighbours * 512 / problem_.devices, 4, 4 * kNeighbours);
 }
 
 void PlanEnumeration::improve() {
@@ -291,6 +291,8 @@ void PlanEnumeration::improve() {
     }
     for (const HybridPlan& nearly : add_composed(composable)) others.insert(others.begin(), trial_of(nearly));
     simulate_promising();
+    std::vector<Trial> close = closest_of(composable, from);
+    others.insert(others.begin(), std::make_move_iterator(close.begin()), std::make_move_iterator(close.end()));
     for (std::size_t at = 0;
          at < others.size() && left > 0 && outcome_.counts.simulated < most_simulations() && go_on();
          at += kRound, left -= kRound)
@@ -299,6 +301,24 @@ void PlanEnumeration::improve() {
     recompute_less();
     fruitless = best_ < before * (1 - kGain) ? 0 : fruitless + 1;
   }
+}
+
+std::vector<PlanEnumeration::Trial> PlanEnumeration::closest_of(const std::vector<HybridPlan>& plans,
+                                                                const Parallelism& start) const {
+  constexpr double kClose = 1.02;
+  const std::optional<HybridPlan> known = hybrid_plan_of(start, problem_.layers);
+  const std::optional<Composition> start_made = known ? composer_.compose(*known) : std::nullopt;
+  if (!start_made) return {};
+  std::vector<std::pair<double, std::size_t>> times;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const std::optional<Composition> made = composer_.compose(plans[i]);
+    if (!made || !made->fits() || tried(trial_of(plans[i]))) continue;
+    if (made->step_s < kClose * start_made->step_s) times.emplace_back(made->step_s, i);
+  }
+  std::sort(times.begin(), times.end());
+  std::vector<Trial> closest;
+  for (const auto& [time, i] : times) closest.push_back(trial_of(plans[i]));
+  return closest;
 }
 
 void PlanEnumeration::make_known(const Parallelism& parallelism) {

@@ -44,6 +44,7 @@ double Expectation::factor(const HybridPlan& plan) const {
 double Expectation::doubt(const HybridPlan& plan, double before) const {
   const auto known = by_kind_.find(kind_of(plan));
   const Errors of = known == by_kind_.end() ? Errors{} : known->second;
+  if (of.count == 0) return std::max(kLeast, 2 * before);  // what other kinds do tells little
   const double middle = mean(of);
   const double squares = of.squares - 2 * middle * of.sum + of.count * middle * middle;
   return std::max(kLeast, std::sqrt((before * before + std::max(0.0, squares)) / (of.count + 1)));

@@ -182,6 +182,10 @@ class PlanEnumeration {
   // Changes one knob of the fastest plan at a time until none helps.
   void improve();
 
+  // Those of the plans that fit, were not simulated, and are composed to take little more than `start`, one change away;
+  // fastest first. Composition's errors differ by more than the times of plans so alike.
+  std::vector<Trial> closest_of(const std::vector<HybridPlan>& plans, const Parallelism& start) const;
+
   // enumerate_recompute.cpp
 
   // Lets those of the simulated plans and candidates that may then be the fastest recompute as little as memory allows,
