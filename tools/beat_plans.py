@@ -223,7 +223,7 @@ def attack(problem, pool, effort):
 
 def report(problem, seconds, plan):
     """Prints what was found; whether the winner is beaten."""
-    found, winner, times = problem.found, problem.winners[0], [time for time in problem.known.values() if time]
+    found, winner, times = problem.found, min(problem.winners, key=lambda each: each["step_time_s"]), [time for time in problem.known.values() if time]
     gap = "no gap" if found["gap"] is None else f"{'estimated ' * found['bound_is_estimate']}gap {100 * found['gap']:.1f} %"
     gain = winner["step_time_s"] / seconds - 1
     verdict = f"beaten by {100 * gain:.2f} %: {seconds:.5g} s: {text_of(plan)}" if gain > 0 else f"the best is {-100 * gain:.2f} % slower"
