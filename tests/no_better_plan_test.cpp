@@ -1,5 +1,6 @@
 // Whether a plan is better than what the search found, or faster than its bound: plans within two knob changes of the
-// fastest, and climbs from random plans that fit, one knob at a time. All of them are simulated.
+// fastest, plans that recompute in fewer layers, and climbs from random plans that fit, one knob at a time. All of them
+// are simulated.
 //
 // In CI two small problems with few plans each. WEFT_PAIRS=12 takes as many of the problems below, the larger ones
 // last, with all plans one change away, WEFT_PLANS (default 60) of those two away, and WEFT_CLIMBS (50) climbs.
@@ -16,6 +17,7 @@
 #include "hybrid/enumerate.h"
 #include "hybrid/neighbours.h"
 #include "problem/parallel.h"
+#include "strategy/stages.h"
 
 namespace weft {
 namespace {
@@ -79,6 +81,34 @@ std::vector<T> drawn(std::vector<T> list, std::size_t most, Rng& rng) {
   return list;
 }
 
+// Plans that recompute the same in fewer layers: half of those of every stage, one layer less, none in one stage.
+std::vector<Parallelism> in_fewer_layers(const PlanProblem& problem, const Parallelism& plan) {
+  std::vector<Parallelism> found;
+  if (problem.layers.count() == 0) return found;
+  const std::vector<std::int64_t> stages =
+      plan.stages.empty() ? even_stages(problem.layers.count(), plan.pp * plan.vpp) : plan.stages;
+  const auto vary = [&](const auto& layers_of) {
+    Parallelism changed = plan;
+    std::vector<std::int64_t>& layers = layers_of(changed);
+    std::vector<std::int64_t> now = layers.empty() ? stages : layers;
+    now.resize(stages.size(), now.front());
+    const auto add = [&](auto change) {
+      layers = now;
+      for (std::size_t stage = 0; stage < layers.size(); ++stage) layers[stage] = change(layers[stage], stage);
+      found.push_back(changed);
+    };
+    add([](std::int64_t each, std::size_t) { return each / 2; });
+    add([](std::int64_t each, std::size_t) { return std::max<std::int64_t>(0, each - 1); });
+    for (std::size_t last = 0; last < std::min<std::size_t>(stages.size(), 8); ++last)
+      add([&](std::int64_t each, std::size_t stage) { return stage == last ? 0 : each; });
+  };
+  if (plan.recompute != Recompute::None)
+    vary([](Parallelism& changed) -> std::vector<std::int64_t>& { return changed.recompute_layers; });
+  for (std::size_t i = 0; i < plan.full.size(); ++i)
+    vary([i](Parallelism& changed) -> std::vector<std::int64_t>& { return changed.full[i].layers; });
+  return found;
+}
+
 void expect_none_better(const Pair& pair, std::size_t nearest, std::size_t second, int climbs) {
   PlanRequest request{.model = pair.model, .cluster = pair.cluster, .strategy = "", .global_batch = pair.batch};
   if (pair.seq > 0) request.seq = pair.seq;
@@ -93,6 +123,8 @@ void expect_none_better(const Pair& pair, std::size_t nearest, std::size_t secon
   Rng rng(19);
   const std::vector<Parallelism> near = one_knob_changed(*problem, {}, *fastest.parallelism);
   checked.times(drawn(near, nearest, rng));
+  for (const Judged& each : outcome->best)
+    if (each.parallelism) checked.times(drawn(in_fewer_layers(*problem, *each.parallelism), nearest, rng));
   std::vector<Parallelism> far;
   for (const Parallelism& each : drawn(near, second, rng))
     for (const Parallelism& other : drawn(one_knob_changed(*problem, {}, each), 4, rng)) far.push_back(other);

@@ -48,6 +48,20 @@ TEST(AskSimulation, NamesTheOptionAtFault) {
   EXPECT_THAT(message({.plan = with_strategy(kSmall, "tp=3")}), HasSubstr("3"));
 }
 
+// 72 devices do not divide 64 samples; 64 of them do, and are faster than all with a pipeline of 9 stages.
+TEST(AskSearch, LeavesOutDevicesThatDoNotDivideTheWork) {
+  const PlanRequest request{.model = "llama3-8b", .cluster = "dgx-h100:9", .strategy = "", .global_batch = 64, .seq = 8192};
+  const Searched searched = search_plans({.plan = request}).value();
+  EXPECT_EQ(searched.problem.devices, 64);
+  EXPECT_EQ(searched.request.plan.cluster, "dgx-h100:8");
+  EXPECT_EQ(searched.found.outcome.best.front().parallelism->world(), 64);
+  EXPECT_THAT(searched.problem.job->notes.back(), HasSubstr("64 of the 72 devices"));
+  // Where the number of devices is asked for, it is kept.
+  PlanRequest counted = request;
+  counted.device_count = 72;
+  EXPECT_EQ(search_plans({.plan = counted}).value().problem.devices, 72);
+}
+
 TEST(AskSearch, APlanItWritesIsSimulatedToTheSamePicosecond) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("weft_ask_" + std::to_string(::getpid()));
   const Searched searched = search_plans({.plan = kSmall, .budget = "8"}).value();

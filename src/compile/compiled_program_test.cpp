@@ -128,6 +128,8 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
       {kSmallLlama, "tp=2,pp=2,dp=2,zero=1,recompute=selective,schedule=zb-h1,ga=4"},
       {kSmallLlama, "tp=2,dp=2,zero=1,recompute=op,full=layers.*.mlp.gate_up,ga=2"},
       {kSmallMoe, "ep=2,dp=4,recompute=op"},
+      {kSmallLlama, "pp=2,dp=2,zero=1,recompute=op:1+2,full=layers.*.mlp.gate_up:1,ga=2"},
+      {kSmallMoe, "ep=2,pp=2,dp=2,schedule=zb-h1,recompute=full:1+0,ga=4"},
       {kSmallLlama, "cp=2,dp=2"},
       {kSmallLlama, "cp=2,dp=2,cp_mode=a2a"},
       {kSmallLlama, "cp=2,dp=2,cp_mode=ring"},

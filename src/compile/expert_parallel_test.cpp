@@ -68,8 +68,8 @@ Case random_case(Rng& rng) {
     const char* const modes[] = {"gather", "ring", "a2a"};
     made.strategy += fmt::format(",cp_mode={}", modes[rng.below(4 % tp == 0 && 4 % (tp * cp) == 0 ? 3 : 2)]);
   }
-  const char* const again[] = {"none", "selective", "full", "op"};
-  made.strategy += fmt::format(",recompute={}", again[rng.below(4)]);
+  const char* const again[] = {"none", "selective", "full", "op", "op:1"};
+  made.strategy += fmt::format(",recompute={}", again[rng.below(5)]);
   made.model = fmt::format("{},capacity_factor={},weigh_rows={},shared_ffn={},aux_loss={},activation={}", kMoe,
                            one_of(0, 1, 2), rng.below(2), rng.below(2) * 8, rng.below(2) == 0 ? "0" : "0.01",
                            rng.below(2) == 0 ? "swiglu" : "gelu");

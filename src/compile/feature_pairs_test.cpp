@@ -120,8 +120,8 @@ Result<Case> random_case(Rng& rng) {
   }
   if (interleaved) made.shorthand += ",vpp=2";
   if (split) made.shorthand += ",schedule=zb-h1";
-  const char* const again[] = {"none", "selective", "full", "op"};
-  made.shorthand += fmt::format(",recompute={}", again[rng.below(4)]);
+  const char* const again[] = {"none", "selective", "full", "op", "op:1"};
+  made.shorthand += fmt::format(",recompute={}", again[rng.below(5)]);
   const int layers = interleaved ? 4 : pp > 1 ? 2 : 1;
   made.model = moe ? fmt::format(
                          "mixtral-8x7b:layers={},hidden=8,heads=4,kv_heads=4,ffn=4,vocab=12,experts=4,top_k=2,"

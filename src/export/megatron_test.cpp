@@ -56,9 +56,9 @@ TEST(MegatronLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
           Case{"deepseek-v2-lite:layers=4", "dgx-h100:1", "ep=8,dp=8,zero=1", 16},
           Case{"llama3-8b:layers=4", "dgx-h100:1", "tp=4,dp=2,zero=1", 16, "bf16", "nemo"},
           // Of four stages of two layers the first of each; of stages of 1, 3, 3 and 1 layers two, where there are two.
-          Case{"llama3-8b:layers=8", "dgx-h100:1", "tp=4,pp=2,vpp=2,full=layers.0+layers.2+layers.4+layers.6", 16},
+          Case{"llama3-8b:layers=8", "dgx-h100:1", "tp=4,pp=2,vpp=2,recompute=full:1", 16},
           Case{"llama3-8b:layers=8", "dgx-h100:1",
-               "tp=2,pp=4,stages=1+3+3+1,full=layers.0+layers.1+layers.2+layers.4+layers.5+layers.7", 16},
+               "tp=2,pp=4,stages=1+3+3+1,recompute=full:2", 16},
       })
     expect_law(test);
 }

@@ -173,6 +173,11 @@ TEST(Forecast, TheBreakdownSumsToTheStep) {
       {.model = "gpt2-124m", .cluster = "dgx-a100:1", .strategy = "fsdp=8", .stack = "pytorch-fsdp"},
       {.model = "gpt2-124m", .cluster = "dgx-a100:1", .strategy = "cp=2,dp=4", .global_batch = 8},
       {.model = "resnet50", .cluster = "dgx-a100:1", .strategy = "dp=8"},
+      {.model = "bert-large",
+       .cluster = "dgx-a100:3",
+       .strategy = "tp=2,pp=3,dp=4,zero=1,sp=0,mbs=8,schedule=dualpipe-v,stages=3x4+5+4+3",
+       .global_batch = 256,
+       .seq = 512},
   };
   for (const PlanRequest& request : requests)
     for (const Network network : {Network::Fair, Network::Fifo}) {

@@ -35,23 +35,23 @@ CompositionSpread composition_spread(const CompositionKind& kind) {
   };
   const auto schedule = [&](PlanSchedule each) { return kind.schedule == 1 + static_cast<int>(each); };
   const bool split = kind.schedule > 0 && splits_backward(static_cast<PlanSchedule>(kind.schedule - 1));
-  add(kind.zero == 2, {0.025, 0.025, 0});
-  add(kind.zero == 3, {0.045, 0.025, 0});
+  add(kind.zero == 2, {0.025, 0.085, 0});
+  add(kind.zero == 3, {0.045, 0.065, 0});
   add(kind.experts, {0.02, 0.04, 0});
   add(kind.schedule > 0, {0.01, 0.05, 0});
   add(kind.tied, {0.015, 0.035, 0});
   add(schedule(PlanSchedule::Interleaved), {0.05, 0.125, 0});
   add(schedule(PlanSchedule::GPipe), {0.015, 0.04, 0});
   // What a fused backward hides beside gradients of weights, a split one leaves in the open.
-  add(schedule(PlanSchedule::ZeroBubbleH1), {0.04, 0.065, 0});
-  add(schedule(PlanSchedule::ZeroBubbleH2), {0.04, 0.065, 0});
+  add(schedule(PlanSchedule::ZeroBubbleH1), {0.04, 0.1, 0});
+  add(schedule(PlanSchedule::ZeroBubbleH2), {0.04, 0.185, 0});
   add(schedule(PlanSchedule::ZeroBubbleV), {0.05, 0.06, 0});
   // Pairs of passes hide each other's communication.
-  add(schedule(PlanSchedule::DualPipeV), {0.25, 0.06, 0});
+  add(schedule(PlanSchedule::DualPipeV), {0.055, 0.06, 0});
   add(split && kind.recompute, {0.075, 0.03, 0.05});
   // The less a network repeats itself, the more what its sections wait for depends on their neighbours, the host
   // included, which is ahead in some of them and late in others.
-  add(!kind.one_stack, {0.055, 0.12, 0.01});
+  add(!kind.one_stack, {0.055, 0.125, 0.01});
   add(!kind.one_stack && kind.zero == 2, {0.055, 0.16, 0.01});
   add(!kind.one_stack && kind.zero == 3, {0.09, 0.16, 0});
   add(!kind.one_stack && kind.schedule > 0, {0.095, 0.43, 0});

@@ -221,11 +221,11 @@ std::vector<PlanEnumeration::Trial> PlanEnumeration::next_round() {
   for (const Judged& judged : simulated_) times.push_back(judged.forecast.step_s);
   std::sort(times.begin(), times.end());
   const double last = times.size() < options_.top ? kNever : times[options_.top - 1];
-  struct Hope {
+  struct Hoped {
     double expected;
     std::size_t candidate;
   };
-  std::vector<Hope> hopes;
+  std::vector<Hoped> hopes;
   const double least = times.empty() ? fastest_ : times.front();
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     Candidate& each = candidates_[i];
@@ -236,10 +236,10 @@ std::vector<PlanEnumeration::Trial> PlanEnumeration::next_round() {
     const double hoped = expected * (1 - expectation_.doubt(each.plan, spread_of(each.plan)));
     if (expected < last || hoped < least * (1 - kGain)) hopes.push_back({hoped, i});
   }
-  std::stable_sort(hopes.begin(), hopes.end(), [](const Hope& a, const Hope& b) { return a.expected < b.expected; });
+  std::stable_sort(hopes.begin(), hopes.end(), [](const Hoped& a, const Hoped& b) { return a.expected < b.expected; });
   const std::int64_t most = most_simulations();
   std::vector<Trial> round;
-  for (const Hope& hope : hopes) {
+  for (const Hoped& hope : hopes) {
     if (round.size() == kRound || outcome_.counts.simulated + static_cast<std::int64_t>(round.size()) >= most) break;
     candidates_[hope.candidate].done = true;
     Trial trial = trial_of(candidates_[hope.candidate].plan);
@@ -261,7 +261,7 @@ std::int64_t PlanEnumeration::most_neighbours() const {
 
 void PlanEnumeration::improve() {
   constexpr double kClose = 1.03;    // plans within this factor of the fastest may lead to a faster one
-  constexpr int kMostFruitless = 2;  // starts that lead to none, one after the other
+  constexpr int kMostFruitless = 3;  // starts that lead to none, one after the other
   std::int64_t left = most_neighbours();
   std::set<std::string> starts;
   for (int fruitless = 0; fruitless < kMostFruitless && go_on() && !simulated_.empty();) {

@@ -5,7 +5,10 @@
 //   3. plans whose lower bound is above the best known time are pruned; the others get the first set of modules to
 //      recompute that fits (problem/recompute_menu.h) and their time by composition (compose.h)
 //   4. the fastest of them are simulated until no remaining one can be expected to win (expectation.h)
-//   5. every plan one change away from the fastest (neighbours.h) is composed or simulated, until nothing is gained
+//   5. those that may then be the fastest recompute less, stage by stage (recompute_by_stage.h)
+//   6. every plan one change away from the fastest (neighbours.h) is composed or simulated, until nothing is gained
+//
+// Where nothing fits, all of it again with the optimizer's state in the host's memory.
 //
 // The fastest is so by simulation, so it is never slower than a baseline. On clusters of
 // unequal nodes the space is smaller, and its plans are all simulated; so are some pipelines of models whose layers take

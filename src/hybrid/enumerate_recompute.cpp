@@ -40,16 +40,16 @@ std::optional<PlanEnumeration::Hope> PlanEnumeration::composed_hope(const Parall
 }
 
 std::vector<PlanEnumeration::Hope> PlanEnumeration::hopes_of_recomputing_less() {
-  struct Plan {
+  struct Known {
     double time = 0, simulated = 0;
     Parallelism plan;
   };
-  std::map<std::string, Plan> fastest;  // of plans that differ only in what they recompute
+  std::map<std::string, Known> fastest;  // of plans that differ only in what they recompute
   const auto consider = [&](const Parallelism& plan, double expected, double simulated) {
     if (expected > kLook * best_) return;
     const std::string name = name_of(recomputing_nothing(plan));
     if (by_stage_.contains(name)) return;
-    Plan& known = fastest[name];
+    Known& known = fastest[name];
     if (known.time > 0 && known.time <= expected) return;
     known = {expected, simulated, plan};
   };

@@ -60,6 +60,10 @@ class Neighbours {
     const PipelineSchedule* const schedule = find_schedule(plan.schedule);
     if (!schedule) return;
     const std::int64_t stages = stage_count(*schedule, plan.pp, plan.vpp), layers = problem_.layers.count();
+    if (!plan_.stages.empty() && static_cast<std::int64_t>(plan_.stages.size()) == stages) {
+      plan.stages = plan_.stages;  // as they are
+      add(plan);
+    }
     plan.stages.clear();
     if (stages == 1) return add(plan);
     if (layers % stages == 0) add(plan);
@@ -105,6 +109,13 @@ class Neighbours {
           if (plan.dp * plan.cp == 1) plan.zero = 0;
           if (!allowed(plan)) continue;
           add_staged(one_rank_of_a_pipeline(plan));
+          // With as many tokens on a device as before: samples for parts of the sequence or of layers, and back.
+          for (const std::int64_t size : {plan.micro_batch * prime, plan.micro_batch / prime}) {
+            if (size < 1 || (from != &Parallelism::dp && to != &Parallelism::dp)) continue;
+            Parallelism sized = plan;
+            sized.micro_batch = size;
+            add_staged(one_rank_of_a_pipeline(sized));
+          }
           if (problem_.experts == 1 || plan.etp == plan_.etp || plan_.etp > plan.tp) continue;
           plan.etp = plan_.etp;  // experts as they were
           add_staged(one_rank_of_a_pipeline(plan));
@@ -293,9 +304,9 @@ class Neighbours {
     }
   }
 
-  // Memory is of use where something is recomputed for the lack of it.
+  // Memory is of use where something is recomputed for the lack of it, or for more samples at a time.
   void offload() {
-    if (plan_.offload.empty() && plan_.recompute == Recompute::None) return;
+    const bool lacks = !plan_.offload.empty() || plan_.recompute != Recompute::None || !plan_.full.empty();
     for (const Stored kind : {Stored::Optimizer, Stored::Activations}) {
       Parallelism plan = plan_;
       const Offload all{kind, {}};
@@ -304,8 +315,7 @@ class Neighbours {
         plan.offload.push_back(all);
       else
         plan.offload.erase(known);
-      add(plan);
-      // The room that it makes may be for more samples at a time.
+      if (lacks) add(plan);
       for (const std::int64_t more : {2, 4}) {
         if (plan.offload.size() < plan_.offload.size()) break;
         plan.micro_batch = plan_.micro_batch * more;

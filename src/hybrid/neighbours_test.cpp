@@ -64,18 +64,18 @@ TEST(Neighbours, AreOnlyThoseAllowed) {
   for (const Parallelism& each : found) EXPECT_EQ(each.tp, 2);
 }
 
-// Before anything is simulated a plan is expected to take its composed time, within 1 %. Four plans of a kind, all 2 %
+// Before a plan of its kind is simulated a plan is expected to take its composed time, within two times 1 %. Four plans of a kind, all 2 %
 // slower than composed: mean (4·2 % + 2 %·4/5)/5 = 1.92 %; another kind is expected to take 8 %/5 = 1.6 % / 1 more.
 TEST(Expectation, LearnsHowFarCompositionIsOffByKindOfPlan) {
   Expectation expectation(false);
   const HybridPlan dense{.dp = 8}, sharded{.dp = 8, .zero = 3};
   EXPECT_DOUBLE_EQ(expectation.factor(dense), 1);
-  EXPECT_DOUBLE_EQ(expectation.doubt(dense), 0.01);
+  EXPECT_DOUBLE_EQ(expectation.doubt(dense), 0.02);
   for (int i = 0; i < 4; ++i) expectation.learn(dense, 1, 1.02);
   EXPECT_NEAR(expectation.factor(dense), 1.0192, 1e-9);
   EXPECT_NEAR(expectation.factor(sharded), 1.016, 1e-9);
-  EXPECT_LT(expectation.doubt(dense), 0.006);  // √((1 %² + 4·0.08 %²)/5) = 0.45 %
-  EXPECT_NEAR(expectation.doubt(sharded), 0.01, 1e-9);
+  EXPECT_DOUBLE_EQ(expectation.doubt(dense), 0.01);  // √((1 %² + 4·0.08 %²)/5) = 0.45 %, but 1 % at least
+  EXPECT_DOUBLE_EQ(expectation.doubt(sharded), 0.02);
 }
 
 // Errors of +3 % and −3 % by turns keep the doubt near 3 %.

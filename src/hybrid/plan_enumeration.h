@@ -33,7 +33,7 @@ class PlanEnumeration {
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   static constexpr std::size_t kRound = 4;  // plans simulated between two looks at the clock
   static constexpr double kGain = 0.001;    // a gain that is not worth another simulation
-  static constexpr double kSafe = 0.99;     // by how much simulated sections may be below those of bounds
+  static constexpr double kSafe = 0.985;     // by how much simulated sections may be below those of bounds
 
   // enumerate.cpp: the order of work, and simulations.
 
@@ -195,9 +195,9 @@ class PlanEnumeration {
   // What a plan that may recompute less is expected to take then.
   struct Hope {
     double expected = 0;
-    Parallelism chain;           // the plan, or its recomputation as a longer chain
+    Parallelism chain = {};      // the plan, or its recomputation as a longer chain
     RoomByLinks room = {};       // as composed; empty: not known
-    std::string plan;            // its name without recomputation
+    std::string plan = {};       // its name without recomputation
     Parallelism simulated = {};  // the plan as it is
   };
   std::vector<Hope> hopes_of_recomputing_less();

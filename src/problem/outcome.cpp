@@ -55,18 +55,24 @@ double PlanOutcome::gap() const {
 void PlanOutcome::settle_order(std::size_t top) {
   if (best.empty()) return;
   std::stable_sort(best.begin(), best.end(), [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
-  // Of plans that differ only in what they recompute, those that gain little or nothing over a simpler one are no plans of
-  // their own; the fastest of all is.
-  const auto says_no_more = [&](const Judged& each) {
-    return std::any_of(best.begin(), best.end(), [&](const Judged& other) {
-      return other.parallelism && each.parallelism && knobs_of(other) < knobs_of(each) &&
-             recomputing_nothing(*other.parallelism) == recomputing_nothing(*each.parallelism) &&
-             other.forecast.step_s <= kTie * each.forecast.step_s;
-    });
+  // Of plans that differ only in what they recompute and where stages are cut, one within 1 % stands for the others: the
+  // simplest, or the fastest of these. The fastest of all stays.
+  const auto bare = [](const Judged& judged) {
+    Parallelism plan = recomputing_nothing(*judged.parallelism);
+    plan.stages.clear();
+    return plan;
   };
   std::vector<Judged> distinct;
-  for (const Judged& each : best)
-    if (&each == &best.front() || !says_no_more(each)) distinct.push_back(each);
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    const auto stands_for_it = [&](const Judged& other) {
+      const bool simpler = knobs_of(other) < knobs_of(best[i]);
+      const bool faster = knobs_of(other) == knobs_of(best[i]) && &other < &best[i];
+      return (simpler || faster) && other.parallelism && other.forecast.step_s <= kTie * best[i].forecast.step_s &&
+             bare(other) == bare(best[i]);
+    };
+    if (i == 0 || !best[i].parallelism || std::none_of(best.begin(), best.end(), stands_for_it))
+      distinct.push_back(best[i]);
+  }
   best = std::move(distinct);
   const double tie = kTie * best.front().forecast.step_s;
   auto simplest = best.begin();

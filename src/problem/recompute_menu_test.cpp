@@ -21,7 +21,7 @@ double saved_by_plan(const PlanProblem& problem, const RecomputeSet& set) {
   one.devices = {0};
   Parallelism plan;
   plan.recompute = set.base;
-  plan.full = set.full;
+  plan.full = in_all_layers(set.full);
   const Plan made = make_plan(std::make_shared<const TrainingJob>(std::move(one)), choose_strategy(plan)).value();
   return static_cast<double>(saved_bytes(made.training(), made.resolved.routes.front().recompute).value);
 }

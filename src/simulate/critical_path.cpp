@@ -44,19 +44,36 @@ class Walk {
   std::optional<ExecutedTask> what_let_start(ExecutedTask task, Waited& reason) const {
     const Picoseconds start = recorded_.times(task).start;
     if (start == 0) return std::nullopt;
+    if (const auto ended = what_ended_at(task, start, reason)) return ended;
+    // Two passes that hide each other's communication start together: what let the other one start let this one, too.
+    if (recorded_.times(task).issued != start)
+      for (const ExecutedTask& other : awaited_by(task))
+        if (recorded_.times(other).start == start)
+          if (const auto ended = what_ended_at(other, start, reason)) return ended;
+    WEFT_CHECK(recorded_.times(task).issued == start, "agent {}: a task starts for no reason", task.agent.index());
+    reason = Waited::Host;
+    return std::nullopt;
+  }
+
+  std::vector<ExecutedTask> awaited_by(ExecutedTask task) const {
+    std::vector<ExecutedTask> found;
     const AgentScript& script = recorded_.script(task.agent);
-    if (const auto previous = previous_in_stream(task); previous && recorded_.times(*previous).end == start) {
+    for (const StepWait& wait : script.script(task.place.play).waits_at(task.place.position))
+      if (ExecutedTask other{task.agent, {}}; script.find(wait, task.place.play, other.place)) found.push_back(other);
+    return found;
+  }
+
+  // What the task waits for, or its predecessor in its stream, that ended at this time.
+  std::optional<ExecutedTask> what_ended_at(ExecutedTask task, Picoseconds time, Waited& reason) const {
+    if (const auto previous = previous_in_stream(task); previous && recorded_.times(*previous).end == time) {
       reason = Waited::Stream;
       return previous;
     }
-    for (const StepWait& wait : script.script(task.place.play).waits_at(task.place.position)) {
-      ExecutedTask other{task.agent, {}};
-      if (!script.find(wait, task.place.play, other.place) || recorded_.times(other).end != start) continue;
+    for (const ExecutedTask& other : awaited_by(task)) {
+      if (recorded_.times(other).end != time) continue;
       reason = Waited::After;
       return other;
     }
-    WEFT_CHECK(recorded_.times(task).issued == start, "agent {}: a task starts for no reason", task.agent.index());
-    reason = Waited::Host;
     return std::nullopt;
   }
 
