@@ -11,14 +11,12 @@ constexpr double kLeast = 0.01;  // doubt that remains however many plans agree
 }  // namespace
 
 Expectation::Kind Expectation::kind_of(const HybridPlan& plan) const {
-  const bool split = splits_backward(plan.schedule);
-  return {plan.zero >= 2,
-          split,
-          plan.schedule == PlanSchedule::DualPipeV,
-          plan.tp * plan.ep > 1,
-          plan.cp > 1,
-          tied_ && plan.pp > 1,
-          plan.recompute > PlanRecompute::Op};
+  return {.schedule = plan.pp > 1 ? 1 + static_cast<int>(plan.schedule) : 0,
+          .every_micro_batch = plan.zero >= 2,
+          .divided_layers = plan.tp * plan.ep > 1,
+          .divided_sequence = plan.cp > 1,
+          .tied = tied_ && plan.pp > 1,
+          .modules = plan.recompute > PlanRecompute::Op};
 }
 
 // Of a kind: as if one more plan had the mean of all kinds, and of those one more no error.

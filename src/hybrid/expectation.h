@@ -1,11 +1,11 @@
 // What simulation is expected to give for a composed plan, and with how much doubt, from the plans of this search that
-// were composed and simulated. Composition errs alike where plans are alike, so errors are kept by kind of plan: ZeRO
-// that communicates in every micro-batch, split backward passes, DualPipe, tensor or expert parallelism, context parallelism, tied embeddings on two stages,
-// recomputation by modules. Before a kind has been simulated, its errors are those of all kinds, and their spread that
-// of compose_test.cpp.
+// were composed and simulated. Composition errs alike where plans are alike, so errors are kept by kind of plan: its
+// schedule, ZeRO that communicates in every micro-batch, tensor or expert parallelism, context parallelism, tied
+// embeddings on two stages, recomputation by modules. Before a kind has been simulated, its errors are those of all
+// kinds, and their spread is twice that of compose_spread.h.
 #pragma once
 
-#include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 
@@ -21,11 +21,20 @@ class Expectation {
   // Composed seconds are multiplied by this …
   double factor(const HybridPlan& plan) const;
   // … and are wrong by this share, one standard deviation.
-  // `before`: before a plan of its kind was simulated (compose_spread.h).
+  // `before`: what tests have seen of its kind (compose_spread.h).
   double doubt(const HybridPlan& plan, double before = 0.01) const;
 
  private:
-  using Kind = std::array<bool, 7>;
+  struct Kind {
+    int schedule = 0;                // 0: no pipeline; 1 + PlanSchedule
+    bool every_micro_batch = false;  // ZeRO communicates in every micro-batch
+    bool divided_layers = false;     // by tensor or expert parallelism
+    bool divided_sequence = false;
+    bool tied = false;     // embeddings on two stages
+    bool modules = false;  // are recomputed
+
+    auto operator<=>(const Kind&) const = default;
+  };
   Kind kind_of(const HybridPlan& plan) const;
   struct Errors {
     double sum = 0, squares = 0;  // of simulated / composed − 1
