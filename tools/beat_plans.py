@@ -79,11 +79,14 @@ class Problem:
         if not self.found or not self.found["feasible"]:
             return
         self.batch, self.seq, self.devices = self.found["global_batch"], self.found["seq"], self.found["devices"]
-        self.words += ["--global-batch", str(self.batch)] if "global-batch" not in asked else []
+        asked = {**asked, "cluster": self.found["cluster"], "global-batch": self.batch}  # what was settled: fewer nodes
+        self.words = [word for key, value in asked.items() if key != "devices" for word in (f"--{key}", str(value))]
         self.node = max(1, self.devices // sum(int(nodes) for nodes in re.findall(r":(\d+)", asked["cluster"])))
         self.winners = sorted((each for each in self.found["candidates"] if each["feasible"]), key=lambda each: each["step_time_s"])
         modules, layers = set(), set()
-        shown = self.call("show", "strategy", "--strategy", self.winners[0]["strategy"]) if "=" in self.winners[0]["strategy"] else None
+        self.by_degrees = [each for each in self.winners if re.fullmatch(r"[a-z_]+=[^, ]+(,[a-z_]+=[^, ]+)*", each["strategy"])]
+        shown = self.call("show", "strategy", "--devices", str(self.devices), "--strategy",
+                          self.by_degrees[0]["strategy"]) if self.by_degrees else None
         for section in shown["operators"] if shown else []:
             layers.update(section["layers"])
             for each in section["operators"] if section["layers"] else []:
@@ -110,8 +113,7 @@ class Problem:
         """Seconds of a step, infinite where it does not fit; None where it is not valid."""
         text, used = text_of(plan), used_by(plan)
         if self.valid(plan):
-            fewer = ["--devices", str(used)] if used < self.devices and "--devices" not in self.words else []
-            got = self.call("simulate", "--strategy", text, *fewer, patience=self.options.patience)
+            got = self.call("simulate", "--strategy", text, "--devices", str(used), patience=self.options.patience)
             same = got and (got["global_batch"], got["seq"]) == (self.batch, self.seq)
             self.known[text] = (got["step_time_s"] if got["feasible"] else math.inf) if same else None
         return self.known.get(text)
@@ -215,7 +217,7 @@ def attack(problem, pool, effort):
     best = fitting([problem.expert() for _ in range(int(30 * effort))], problem.with_memory)
     best += fitting([problem.changed(problem.expert(), 5) for _ in range(int(40 * effort))])
     starts = [(start, 8) for start in sorted(best, key=lambda both: both[0])[:2]]
-    for each in [each for each in problem.winners if "=" in each["strategy"]][:2]:
+    for each in problem.by_degrees[:2]:
         starts.append(((each["step_time_s"], dict(item.split("=", 1) for item in each["strategy"].split(","))), 12))
     best += [climbed(start, int(rounds * effort)) for start, rounds in starts]
     return min(best, key=lambda both: both[0], default=(math.inf, {}))

@@ -56,6 +56,7 @@ TEST(AskSearch, LeavesOutDevicesThatDoNotDivideTheWork) {
   EXPECT_EQ(searched.request.plan.cluster, "dgx-h100:8");
   EXPECT_EQ(searched.found.outcome.best.front().parallelism->world(), 64);
   EXPECT_THAT(searched.problem.job->notes.back(), HasSubstr("64 of the 72 devices"));
+  EXPECT_EQ(simulate_found(searched, 0).value().forecast.step, searched.found.outcome.best.front().forecast.step);
   // Where the number of devices is asked for, it is kept.
   PlanRequest counted = request;
   counted.device_count = 72;

@@ -133,7 +133,7 @@ Status try_fewer_devices(SettledSearch& settled, const SearchHooks& hooks, FindO
     fewer.assumptions.insert(fewer.assumptions.begin(), problem.assumptions.begin(), problem.assumptions.end());
     settled.request.plan = std::move(request);
     problem = std::move(fewer);
-    cost = std::move(own);
+    WEFT_TRY(cost, choose_cost(settled.request.cost, *problem.job));  // of the job's own cluster
     found = std::move(other);
   }
   return Ok{};

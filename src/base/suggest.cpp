@@ -80,4 +80,9 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> kno
   return fmt::format("; did you mean {}?", list);
 }
 
+std::string did_you_mean_or_list(std::string_view name, std::span<const std::string> known) {
+  const std::string near = did_you_mean(name, known);
+  return near.empty() ? fmt::format("; known: {}", fmt::join(known, ", ")) : near;
+}
+
 }  // namespace weft

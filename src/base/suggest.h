@@ -15,4 +15,7 @@ std::vector<std::string> nearest_names(std::string_view name, std::span<const st
 // "; did you mean a, b or c?", or "" when nothing is near: to be appended to an error message.
 std::string did_you_mean(std::string_view name, std::span<const std::string> known);
 
+// The same, or all of a short list when nothing is near: "; known: a, b, c".
+std::string did_you_mean_or_list(std::string_view name, std::span<const std::string> known);
+
 }  // namespace weft

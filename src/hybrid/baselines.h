@@ -3,7 +3,7 @@
 
 #include <functional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "hybrid/hybrid_plan.h"
@@ -11,15 +11,24 @@
 namespace weft {
 
 struct BaselineRule {
-  std::string_view name;         // "data parallel"
-  std::string_view description;  // in one line
-  // Indices of plans that follow the rule, the most usual first. The first that fits is taken, or with `best` the
-  // fastest.
-  std::function<std::vector<std::size_t>(std::span<const HybridPlan>)> members;
-  bool best = false;
+  std::string name;         // "data parallel"
+  std::string description;  // in one line
+  std::function<bool(const HybridPlan&)> follows;
+  // Of the plans that follow the rule and fit, the fastest of the least rank is taken.
+  std::function<int(const HybridPlan&)> rank;
+  std::string why_none = "no such plan";  // where no plan follows it
 };
 
-// Data parallel · FSDP · HSDP on several nodes · Megatron's 3D rule of thumb. The rules keep a reference to the problem.
-std::vector<BaselineRule> baseline_rules(const PlanProblem& problem);
+// Data parallel · FSDP · HSDP on several nodes · Megatron's 3D rule of thumb · the model's published degrees. `plans`: the
+// space, in which rules of thumb look for the largest degrees.
+std::vector<BaselineRule> baseline_rules(const PlanProblem& problem, std::span<const HybridPlan> plans);
+
+// Degrees that somebody trained a model of the zoo with; data parallelism takes the devices that are left.
+struct PublishedDegrees {
+  std::string_view model;
+  std::int32_t tp, cp, pp, vpp, ep;
+  std::string_view source;
+};
+std::span<const PublishedDegrees> published_degrees();
 
 }  // namespace weft

@@ -31,7 +31,7 @@ std::optional<Dimension> dimension_named(std::string_view name) {
 std::vector<std::string> dimension_names() { return {kDimensionNames.begin(), kDimensionNames.end()}; }
 
 // The items of "tp=8,cp=1"; spaces count as commas.
-std::vector<std::string> items_of(std::string_view text) {
+Result<std::vector<std::string>> items_of(std::string_view option, std::string_view text) {
   std::vector<std::string> items{""};
   for (const char c : text) {
     if (c == ',' || c == ' ')
@@ -40,6 +40,7 @@ std::vector<std::string> items_of(std::string_view text) {
       items.back().push_back(c);
   }
   std::erase(items, "");
+  if (items.empty() && !text.empty()) return error("{} '{}': names nothing", option, text.substr(0, 60));
   return items;
 }
 
@@ -69,7 +70,7 @@ Result<Clause> parse_setting(std::string_view option, Clause::Kind kind, std::st
   const std::optional<Dimension> dimension = dimension_named(key);
   if (!dimension)
     return error("{} {}: no search decides '{}'{}", option, item.substr(0, 60), key.substr(0, 40),
-                 did_you_mean(key, dimension_names()));
+                 did_you_mean_or_list(key, dimension_names()));
   if (kind == Clause::Kind::AtMost && !is_number(*dimension))
     return error("{} {}: {} is no number; use --fix or --without", option, item.substr(0, 60), key);
   Clause clause{.dimension = *dimension, .kind = kind, .value = {}, .words = fmt::format("{} {}", option, item)};
@@ -101,8 +102,8 @@ Result<Clause> parse_without(std::string_view item) {
   if (!dimension) {
     std::vector<std::string> known = dimension_names();
     known.insert(known.end(), {"zero1", "zero2", "zero3", "hsdp", "interleaving", "uneven", "pipeline"});
-    return error("{} {}: unknown{}; write keys of a strategy (cp, recompute), values (zero3, recompute=full)", kOption,
-                 item.substr(0, 40), did_you_mean(item, known));
+    return error("{} {}: unknown{}; values can be excluded too: recompute=full", kOption, item.substr(0, 40),
+                 did_you_mean_or_list(item, known));
   }
   clause.dimension = *dimension;
   switch (*dimension) {
@@ -318,15 +319,18 @@ std::vector<std::string> Constraints::words() const {
 
 Result<Constraints> parse_constraints(const ConstraintWords& words) {
   Constraints constraints;
-  for (const std::string& item : items_of(words.fix)) {
+  WEFT_TRY(const std::vector<std::string> fix, items_of("--fix", words.fix));
+  for (const std::string& item : fix) {
     WEFT_TRY(Clause clause, parse_setting("--fix", Clause::Kind::Is, item));
     constraints.clauses.push_back(std::move(clause));
   }
-  for (const std::string& item : items_of(words.limit)) {
+  WEFT_TRY(const std::vector<std::string> limit, items_of("--limit", words.limit));
+  for (const std::string& item : limit) {
     WEFT_TRY(Clause clause, parse_setting("--limit", Clause::Kind::AtMost, item));
     constraints.clauses.push_back(std::move(clause));
   }
-  for (const std::string& item : items_of(words.without)) {
+  WEFT_TRY(const std::vector<std::string> without, items_of("--without", words.without));
+  for (const std::string& item : without) {
     WEFT_TRY(Clause clause, parse_without(item));
     constraints.clauses.push_back(std::move(clause));
   }

@@ -149,6 +149,8 @@ TEST(Constraints, RefuseWordsThatMeanNothing) {
   EXPECT_EQ(refusal({.fix = "tp=8,tp=4"}), "--fix tp=8 contradicts --fix tp=4; leave one out");
   EXPECT_EQ(refusal({.fix = "zero=3", .without = "zero3"}), "--fix zero=3 contradicts --without zero3; leave one out");
   EXPECT_THAT(refusal({.without = "zero4"}), HasSubstr("did you mean zero"));
+  EXPECT_THAT(refusal({.without = "elephants"}), HasSubstr("known: tp, cp, ep"));
+  EXPECT_EQ(refusal({.without = ","}), "--without ',': names nothing");
   EXPECT_THAT(refusal({.without = "schedule"}), HasSubstr("name the value, schedule=gpipe"));
 }
 

@@ -1,7 +1,7 @@
 // Enumerative search: every plan of the hybrid space is considered, the most promising are simulated.
 //
 //   1. the space (hybrid_space.h), what does not divide left out
-//   2. baselines: data parallel, FSDP, Megatron's rule of thumb, each with its best remaining options, simulated
+//   2. baselines: data parallel, FSDP, Megatron's rule of thumb, published degrees, each at its best, simulated
 //   3. plans whose lower bound is above the best known time are pruned; the others get the first set of modules to
 //      recompute that fits (problem/recompute_menu.h) and their time by composition (compose.h)
 //   4. the fastest of them are simulated until no remaining one can be expected to win (expectation.h)

@@ -232,8 +232,9 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
   if (problem.layers.count() > 0) {
     std::vector<std::string_view> schedules;
     for (PlanSchedule schedule : options.schedules) schedules.push_back(name_of(schedule));
-    add(fmt::format("pp and vpp ({}; equal stages{})", fmt::join(schedules, ", "),
-                    options.uneven_stages ? ", embedding and head counted as layers, or balanced by seconds" : ""));
+    add(fmt::format("pp and vpp ({})", fmt::join(schedules, ", ")));
+    add(options.uneven_stages ? "stages: equal, embedding and head counted as layers, or balanced by seconds"
+                              : "equal stages");
   }
   add(fmt::format("dp with zero={}{}{}", fmt::join(options.zero, ","),
                   options.pipelined_zero || problem.layers.count() == 0 ? "" : " (2 and 3 without pp)",
@@ -244,6 +245,8 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
     add(fmt::format("recompute and full ({} sets of modules), in as many layers of every stage as memory asks for",
                     sets));
   if (options.offload) add("all with offload=optimizer");
+  if (!options.constraints.empty())
+    add(fmt::format("of all these only what was asked for: {}", fmt::join(options.constraints.words(), ", ")));
   return found;
 }
 

@@ -316,6 +316,16 @@ class Neighbours {
       else
         plan.offload.erase(known);
       if (lacks) add(plan);
+      // What is recomputed depends on the room that there is; the optimizer's state is much of it.
+      if (lacks && kind == Stored::Optimizer)
+        for (const std::uint8_t i : problem_.layers.recompute.front) {
+          const RecomputeSet& set = problem_.layers.recompute.sets[i];
+          Parallelism other = plan;
+          other.recompute = set.base;
+          other.recompute_layers.clear();
+          other.full = in_all_layers(set.full);
+          add(other);
+        }
       for (const std::int64_t more : {2, 4}) {
         if (plan.offload.size() < plan_.offload.size()) break;
         plan.micro_batch = plan_.micro_batch * more;

@@ -33,7 +33,7 @@ class PlanEnumeration {
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   static constexpr std::size_t kRound = 4;  // plans simulated between two looks at the clock
   static constexpr double kGain = 0.001;    // a gain that is not worth another simulation
-  static constexpr double kSafe = 0.985;     // by how much simulated sections may be below those of bounds
+  static constexpr double kSafe = 0.985;    // by how much simulated sections may be below those of bounds
 
   // enumerate.cpp: the order of work, and simulations.
 
@@ -74,19 +74,17 @@ class PlanEnumeration {
 
   // enumerate_baselines.cpp
 
-  // Plans that people choose have no sets of modules, and no context parallelism.
-  std::vector<HybridPlan> usual_plans() const;
+  // Of every rule those that follow it, by rank. Plans that people choose have no sets of modules.
+  std::vector<std::vector<HybridPlan>> usual_plans(const std::vector<BaselineRule>& rules) const;
 
   void simulate_baselines();
 
   std::string why_empty(const BaselineRule& rule) const;
 
-  // The fastest that fits, or the first; where none fits, the smallest.
-  std::optional<std::size_t> choose(const BaselineRule& rule, const std::vector<HybridPlan>& plans,
-                                    const std::vector<std::size_t>& members) const;
-  // Without composition: the largest micro-batch, nothing recomputed.
-  static std::optional<std::size_t> most_usual(const std::vector<HybridPlan>& plans,
-                                               const std::vector<std::size_t>& members);
+  // The fastest that fits of the least rank; where none fits, the smallest. `members`: sorted by rank.
+  std::optional<HybridPlan> choose(const BaselineRule& rule, const std::vector<HybridPlan>& members) const;
+  // Without composition: of the least rank the largest micro-batch, nothing recomputed.
+  static std::optional<HybridPlan> most_usual(const BaselineRule& rule, const std::vector<HybridPlan>& members);
 
   // enumerate_composed.cpp: every plan gets a bound, and a time and memory where it may be among the fastest.
 

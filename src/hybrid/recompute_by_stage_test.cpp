@@ -67,9 +67,8 @@ TEST(RecomputeByStage, DropsLinksFromTheEndOfTheChain) {
   EXPECT_EQ(print(shorthand_of(chain)), "tp=1,pp=1,dp=8,zero=1,mbs=2,recompute=op,full=layers.*");
   std::vector<std::string> dropped;
   for (const Parallelism& each : with_links_dropped(problem, chain)) dropped.push_back(print(shorthand_of(each)));
-  EXPECT_THAT(dropped,
-              ElementsAre("tp=1,pp=1,dp=8,zero=1,mbs=2,recompute=op,full=layers.*",
-                          "tp=1,pp=1,dp=8,zero=1,mbs=2,recompute=op", "tp=1,pp=1,dp=8,zero=1,mbs=2"));
+  EXPECT_THAT(dropped, ElementsAre("tp=1,pp=1,dp=8,zero=1,mbs=2,recompute=op,full=layers.*",
+                                   "tp=1,pp=1,dp=8,zero=1,mbs=2,recompute=op", "tp=1,pp=1,dp=8,zero=1,mbs=2"));
   ASSERT_TRUE(judged(problem, plan).forecast.feasible);
   const std::optional<Parallelism> made = recompute_by_stage(problem, chain, {}, nullptr);
   ASSERT_TRUE(made.has_value());

@@ -203,6 +203,16 @@ Json brief(const Judged& judged, const Forecast* best) {
   return json;
 }
 
+// What the fastest plan needs and the stack, whose costs were taken, has no code for.
+std::string beyond_stack_text(const PlanProblem& problem, const Judged& best) {
+  if (!best.parallelism) return "";
+  const SoftwareStack& stack = problem.stack();
+  const Abilities missing = needed_by(*best.parallelism).without(stack.can.value);
+  if (missing.count() == 0) return "";
+  return fmt::format("  {} has no code for {}; --stack {} asks only for plans that it runs\n", stack.name,
+                     print(missing), stack.name);
+}
+
 }  // namespace
 
 std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
@@ -295,6 +305,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
   }
   if (options.price > 0) facts.push_back(price_text(problem, best, options));
   text += wrapped(facts, " · ", "  ") + reasons_text(best.interval, "  ");
+  text += beyond_stack_text(problem, outcome.best.front());
   if (best.fit() == Fit::Tight)
     text += fmt::format("  memory of the best is tight: runs that were compared needed what was predicted {}\n",
                         half_width_text(best.memory_margin));
@@ -368,8 +379,9 @@ std::string explain(const PlanOutcome& outcome) {
         words.push_back(
             fmt::format("{} {}{}", loss.what, loss.seconds < 0 ? "−" : "+", human(Seconds{std::abs(loss.seconds)})));
     if (words.empty()) words.emplace_back("nothing of weight");
-    text += fmt::format("  {} takes {} more\n", name,
-                        human(Seconds{std::max(0.0, other.forecast.step_s - best.forecast.step_s)}));
+    const double more = other.forecast.step_s - best.forecast.step_s;
+    text += fmt::format("  {} takes {} {}\n", name, human(Seconds{std::abs(more)}),
+                        more < 0 ? "less, a tie: it is less simple" : "more");
     text += wrapped(words, ", ", "    ");
   };
   for (std::size_t i = 1; i < outcome.best.size(); ++i)

@@ -93,6 +93,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
   WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(winner)));
   // A pipeline of micro-batches may be faster than the longest path of the whole batch, but does not have less work.
   outcome.lower_bound_s = seconds_of(alone ? found.bound.value() : found.bound.work);
+  outcome.dimensions = {"a split of its own for every operator, on any devices, in one micro-batch"};
   outcome.counts = found.counts;
   outcome.stopped_by = found.stopped_by;
   outcome.seconds = clock.seconds();
@@ -275,12 +276,14 @@ Result<PlanOutcome> divided_tables(const PlanProblem& problem, const CostModel& 
   (judged.score().fits() ? outcome.best.emplace_back(judged) : outcome.closest.emplace(judged));
   baseline.judged = std::move(judged);
   outcome.baselines.push_back(std::move(baseline));
+  outcome.dimensions = {"divided tables with the rest data parallel (tables=1)"};
   outcome.counts.considered = outcome.counts.simulated = 1;
   return outcome;
 }
 
 // Merges the outcome of another search of the same problem.
 void join(PlanOutcome& outcome, PlanOutcome other) {
+  if (!other.best.empty() && other.best.front().forecast.step_s < outcome.lower_bound_s) outcome.lower_bound_s = 0;
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
   // A plan found by both is kept once, with the name that the first gave it; the same times and bytes are the same plan
@@ -334,7 +337,10 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   const bool trees = free && options.search == Search::Auto && problem.devices > 1 && problem.devices <= kAutoDevices;
   const bool mixed = free && kinds > 1;
   const bool programs = trees && mixed && fits_everywhere(problem);
-  const bool operators = trees && !mixed && !alike && problem.global_batch % problem.devices == 0;
+  const bool divides = !mixed && problem.global_batch % problem.devices == 0;
+  const bool operators = trees && !alike && divides;
+  const bool tables =
+      free && divides && options.search == Search::Auto && problem.model().kind == ModelKind::Recommender;
   // Of a budget, one part for even cuts, one for every kind alone and for what knows all kinds, one for trees.
   const std::size_t parts = 1 + (mixed ? kinds + 1 : 0) + (programs || operators ? 1 : 0);
   const SearchClock clock(options.enumerate.budget);
@@ -368,8 +374,7 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
     rest.search = Search::Hap;
     add(search_programs(problem, cost, rest), "hap");
   }
-  if (operators && problem.model().kind == ModelKind::Recommender && !cancelled())
-    add(divided_tables(problem, cost), "divided tables");
+  if (tables && !cancelled()) add(divided_tables(problem, cost), "divided tables");
   if (operators && !cancelled()) {
     if (rest.enumerate.budget.evaluations == 0 && rest.enumerate.budget.seconds <= 0)
       rest.enumerate.budget.evaluations = kAutoProposals;

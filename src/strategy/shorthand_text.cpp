@@ -143,7 +143,7 @@ Status parse_text(std::string_view key, std::string_view value, Shorthand& into)
     WEFT_TRY(into.full, parse_recomputed(key, value));
   } else if (key == "schedule") {
     if (!find_schedule(value))
-      return error("schedule={}: unknown{}", shown(value), did_you_mean(shown(value), pipeline_schedule_names()));
+      return error("schedule={}: unknown{}", shown(value), did_you_mean_or_list(shown(value), pipeline_schedule_names()));
     into.schedule = value;
   } else if (key == "stages") {
     const auto counts = read_counts(split_on(value, '+'), kMostDegree);
@@ -230,7 +230,7 @@ Result<Shorthand> parse_shorthand(std::string_view text) {
       const Status status = parse_text(name, value, shorthand);
       if (!status.ok()) return status.error().at("strategy");
     } else {
-      return error("strategy: unknown key '{}'{}", shown(name), did_you_mean(shown(name), known_keys()));
+      return error("strategy: unknown key '{}'{}", shown(name), did_you_mean_or_list(shown(name), known_keys()));
     }
   }
   return shorthand;
