@@ -50,7 +50,8 @@ TEST(AskSimulation, NamesTheOptionAtFault) {
 
 // 72 devices do not divide 64 samples; 64 of them do, and are faster than all with a pipeline of 9 stages.
 TEST(AskSearch, LeavesOutDevicesThatDoNotDivideTheWork) {
-  const PlanRequest request{.model = "llama3-8b", .cluster = "dgx-h100:9", .strategy = "", .global_batch = 64, .seq = 8192};
+  const PlanRequest request{
+      .model = "llama3-8b", .cluster = "dgx-h100:9", .strategy = "", .global_batch = 64, .seq = 8192};
   const Searched searched = search_plans({.plan = request}).value();
   EXPECT_EQ(searched.problem.devices, 64);
   EXPECT_EQ(searched.request.plan.cluster, "dgx-h100:8");

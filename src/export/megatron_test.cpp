@@ -57,8 +57,7 @@ TEST(MegatronLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
           Case{"llama3-8b:layers=4", "dgx-h100:1", "tp=4,dp=2,zero=1", 16, "bf16", "nemo"},
           // Of four stages of two layers the first of each; of stages of 1, 3, 3 and 1 layers two, where there are two.
           Case{"llama3-8b:layers=8", "dgx-h100:1", "tp=4,pp=2,vpp=2,recompute=full:1", 16},
-          Case{"llama3-8b:layers=8", "dgx-h100:1",
-               "tp=2,pp=4,stages=1+3+3+1,recompute=full:2", 16},
+          Case{"llama3-8b:layers=8", "dgx-h100:1", "tp=2,pp=4,stages=1+3+3+1,recompute=full:2", 16},
       })
     expect_law(test);
 }

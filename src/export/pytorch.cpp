@@ -64,7 +64,8 @@ std::optional<std::string> why_not_pytorch(const ExportSubject& subject, const P
   if (plan.vpp > 1 || (plan.pp > 1 && plan.schedule != "1f1b")) return "pipeline schedules other than 1f1b";
   if (plan.recompute != Recompute::None && plan.recompute != Recompute::Full)
     return fmt::format("recompute={}: the script recomputes all layers or nothing", name_of(plan.recompute));
-  if (!plan.full.empty() || !plan.recompute_layers.empty()) return "recompute=: the script recomputes all layers or nothing";
+  if (!plan.full.empty() || !plan.recompute_layers.empty())
+    return "recompute=: the script recomputes all layers or nothing";
   if (!plan.offload.empty()) return "offloading";
   if (!plan.order.empty()) return "order=: ranks are numbered tp, dp, pp";
   for (const auto& [size, what] :

@@ -105,8 +105,8 @@ std::optional<Parallelism> random_strategy(const TrainingJob& job, Rng& random) 
   if (!words.starts_with("tp=1")) words += pick({"", "", ",sp=0"});
   if (words.find("pp=1") == std::string::npos)
     words += pick({"", ",vpp=2", ",vpp=4", ",schedule=gpipe", ",schedule=zb-h1"});
-  words += pick({"", ",recompute=selective", ",recompute=full", ",recompute=full:1", ",recompute=op", ",full=layers.*.mlp",
-                 ",recompute=selective,full=layers.*.moe"});
+  words += pick({"", ",recompute=selective", ",recompute=full", ",recompute=full:1", ",recompute=op",
+                 ",full=layers.*.mlp", ",recompute=selective,full=layers.*.moe"});
   if (job.model.experts > 0) words += pick({"", ",ep=2", ",ep=4", ",ep=8,etp=1", ",etp=1"});
   words += ",mbs=" + pick({"1", "2", "3", "4"}) +
            pick({"", "", "", ",offload=optimizer", ",order=tp-cp-ep-pp-dp", ",order=dp-tp"});

@@ -109,7 +109,8 @@ std::optional<std::string> why_not_torchtitan(const ExportSubject& subject, cons
   if (plan.recompute != Recompute::None && plan.recompute != Recompute::Full)
     return fmt::format("recompute={}: torchtitan recomputes whole layers, nothing, or by a policy of its own",
                        name_of(plan.recompute));
-  if (!plan.full.empty() || !plan.recompute_layers.empty()) return "recompute=: recomputation is one policy for all layers";
+  if (!plan.full.empty() || !plan.recompute_layers.empty())
+    return "recompute=: recomputation is one policy for all layers";
   if (!plan.offload.empty()) return "offload=: torchtitan offloads all state or none";
   if (!plan.order.empty()) return "order=: ranks are numbered tp-cp-dp-pp";
   if (plan.cp > 1 && plan.cp_mode != ContextMode::Gather)

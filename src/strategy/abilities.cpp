@@ -10,10 +10,31 @@
 namespace weft {
 namespace {
 
-constexpr std::array<std::string_view, kAbilities> kAbilityNames = {
-    "tp",        "sp",   "cp",   "a2a",     "ring",   "ep",      "etp",           "pp",   "vpp",
-    "gpipe",     "zb",   "zb-v", "uneven",  "zero1",  "zero2",   "zero3",         "hsdp", "pipelined-zero",
-    "selective", "full", "op",   "modules", "recompute-layers", "offload", "every-operator"};
+constexpr std::array<std::string_view, kAbilities> kAbilityNames = {"tp",
+                                                                    "sp",
+                                                                    "cp",
+                                                                    "a2a",
+                                                                    "ring",
+                                                                    "ep",
+                                                                    "etp",
+                                                                    "pp",
+                                                                    "vpp",
+                                                                    "gpipe",
+                                                                    "zb",
+                                                                    "zb-v",
+                                                                    "uneven",
+                                                                    "zero1",
+                                                                    "zero2",
+                                                                    "zero3",
+                                                                    "hsdp",
+                                                                    "pipelined-zero",
+                                                                    "selective",
+                                                                    "full",
+                                                                    "op",
+                                                                    "modules",
+                                                                    "recompute-layers",
+                                                                    "offload",
+                                                                    "every-operator"};
 
 }  // namespace
 

@@ -143,7 +143,8 @@ Status parse_text(std::string_view key, std::string_view value, Shorthand& into)
     WEFT_TRY(into.full, parse_recomputed(key, value));
   } else if (key == "schedule") {
     if (!find_schedule(value))
-      return error("schedule={}: unknown{}", shown(value), did_you_mean_or_list(shown(value), pipeline_schedule_names()));
+      return error("schedule={}: unknown{}", shown(value),
+                   did_you_mean_or_list(shown(value), pipeline_schedule_names()));
     into.schedule = value;
   } else if (key == "stages") {
     const auto counts = read_counts(split_on(value, '+'), kMostDegree);
