@@ -96,6 +96,7 @@ Status try_fewer_devices(SettledSearch& settled, const SearchHooks& hooks, FindO
                          ChosenCost& cost, Result<FoundPlan>& found) {
   constexpr int kMostFruitless = 3;            // searches that found no plan at all
   constexpr std::int64_t kMostDevices = 4096;  // a search on more of them takes seconds
+  constexpr double kGain = 0.99;               // of the time on all of them, for which some are left out
   const SearchBudget& budget = finding.enumerate.budget;
   const bool by_degrees = finding.search == Search::Auto || finding.search == Search::Enumerate;
   if (!by_degrees || budget.evaluations > 0 || problem.devices > kMostDevices) return Ok{};
@@ -108,9 +109,11 @@ Status try_fewer_devices(SettledSearch& settled, const SearchHooks& hooks, FindO
   for (PlanRequest& request : on_fewer_devices(settled.request.plan, problem)) {
     if (found.ok() && found->outcome.stopped_by != StoppedBy::Itself) break;
     WEFT_TRY(PlanProblem fewer, pose(request, settled.calibration));
-    if (found.ok() && !may_be_faster(found->outcome, problem.devices, fewer.devices)) break;
+    const bool known = found.ok() && !found->outcome.best.empty();
+    if (known && !may_be_faster(found->outcome, problem.devices, fewer.devices)) break;
     if (fruitless == kMostFruitless) break;
     FindOptions part = finding;
+    if (known) part.enumerate.faster_than_s = kGain * found->outcome.fastest().forecast.step_s;
     if (hooks.admit) WEFT_TRY_OK(hooks.admit(fewer, part.enumerate.space));
     if (budget.seconds > 0) part.enumerate.budget.seconds = std::max(1e-3, budget.seconds - spent - clock.seconds());
     WEFT_TRY(ChosenCost own, choose_cost(settled.request.cost, *fewer.job));
@@ -119,9 +122,8 @@ Status try_fewer_devices(SettledSearch& settled, const SearchHooks& hooks, FindO
       ++fruitless;
       continue;
     }
-    const bool known = found.ok() && !found->outcome.best.empty();
     const double step = other->outcome.fastest().forecast.step_s;
-    if (known && step >= 0.99 * found->outcome.fastest().forecast.step_s) break;
+    if (known && step >= kGain * found->outcome.fastest().forecast.step_s) break;
     const std::string why = on_all > 0   ? fmt::format("on all of them the best plan found takes {}, {:.1f} % more",
                                                        human(Seconds(on_all)), 100 * (on_all / step - 1))
                             : found.ok() ? "no plan found on all of them fits"

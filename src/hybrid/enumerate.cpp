@@ -18,6 +18,7 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kSimulations = 40;  // until it is given up that a plan fits; twice as many without composition
+constexpr double kClose = 1.03;            // plans within this factor of the fastest may lead to a faster one
 constexpr std::int64_t kNeighbours = 16;   // simulated because they cannot be composed
 constexpr std::size_t kMostStages = 4096;  // ways to cut stages that are tried besides those of the space
 
@@ -58,9 +59,11 @@ Result<PlanOutcome> PlanEnumeration::run() {
     if (composed_) {
       compose_all();
       simulate_promising();
-      recompute_less();
-      improve();
-      if (simulated_.empty()) simulate_smallest();
+      if (best_ < kClose * wanted() || wanted() == kNever) {
+        recompute_less();
+        improve();
+        if (simulated_.empty()) simulate_smallest();
+      }
       // Plans that are not composed: as many as are usual. There is no bound on the others.
       if (!simulate_those([&](std::size_t plan) { return !composer_.composes(plans_[plan]); }))
         outcome_.lower_bound_s = 0;
@@ -199,13 +202,15 @@ std::int64_t PlanEnumeration::usual_simulations_of_all() const {
                           : std::clamp<std::int64_t>(2 * kSimulations * kFew / problem_.devices, 10, 2 * kSimulations);
 }
 
-void PlanEnumeration::simulate_promising() {
+void PlanEnumeration::simulate_promising(int patience) {
   // Where composition is wrong about memory, not every candidate is tried.
   const auto none_fits = [&] { return simulated_.empty() && outcome_.counts.simulated >= kSimulations; };
-  while (go_on() && !none_fits()) {
+  for (int fruitless = 0; fruitless < patience && go_on() && !none_fits();) {
     const std::vector<Trial> round = next_round();
     if (round.empty()) break;
+    const double before = best_;
     simulate(round);
+    fruitless = best_ < before * (1 - kGain) ? 0 : fruitless + 1;
     report_progress(outcome_.counts.simulated, 0);
   }
 }
@@ -234,7 +239,7 @@ std::vector<PlanEnumeration::Trial> PlanEnumeration::next_round() {
     if (last == kNever && each.made.step_s > kLook * least && candidates_.size() > 64) continue;
     const double expected = each.made.step_s * expectation_.factor(each.plan);
     const double hoped = expected * (1 - expectation_.doubt(each.plan, spread_of(each.plan)));
-    if (expected < last || hoped < least * (1 - kGain)) hopes.push_back({hoped, i});
+    if (hoped < wanted() && (expected < last || hoped < least * (1 - kGain))) hopes.push_back({hoped, i});
   }
   std::stable_sort(hopes.begin(), hopes.end(), [](const Hoped& a, const Hoped& b) { return a.expected < b.expected; });
   const std::int64_t most = most_simulations();
@@ -260,7 +265,6 @@ std::int64_t PlanEnumeration::most_neighbours() const {
 }
 
 void PlanEnumeration::improve() {
-  constexpr double kClose = 1.03;    // plans within this factor of the fastest may lead to a faster one
   constexpr int kMostFruitless = 3;  // starts that lead to none, one after the other
   std::int64_t left = most_neighbours();
   std::set<std::string> starts;
@@ -290,7 +294,7 @@ void PlanEnumeration::improve() {
         others.push_back({std::move(each)});
     }
     for (const HybridPlan& nearly : add_composed(composable)) others.insert(others.begin(), trial_of(nearly));
-    simulate_promising();
+    simulate_promising(kPatience);
     std::vector<Trial> close = closest_of(composable, from);
     others.insert(others.begin(), std::make_move_iterator(close.begin()), std::make_move_iterator(close.end()));
     for (std::size_t at = 0;

@@ -30,6 +30,7 @@ struct EnumerateOptions {
   int threads = 0;      // 0: all cores
   std::size_t top = 5;  // plans to return
   bool baselines = true;
+  double faster_than_s = 0;  // the time of a known plan: slower ones are of no interest; 0: none is known
   OnProgress progress = {};
 };
 

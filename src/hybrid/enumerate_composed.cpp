@@ -36,7 +36,7 @@ HybridPlan PlanEnumeration::with_set(std::size_t plan, std::size_t set) const {
 void PlanEnumeration::compose_all() {
   number_kinds();
   outcome_.lower_bound_s = kNever;
-  fastest_ = best_;
+  fastest_ = std::min(best_, wanted());
   bound_without_probes();
   std::vector<std::size_t> open(plans_.size());
   std::iota(open.begin(), open.end(), std::size_t{0});

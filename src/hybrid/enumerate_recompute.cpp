@@ -78,7 +78,9 @@ std::vector<PlanEnumeration::Hope> PlanEnumeration::hopes_of_recomputing_less() 
 }
 
 void PlanEnumeration::recompute_less() {
-  while (go_on() && !simulated_.empty() && outcome_.counts.simulated < most_simulations()) {
+  for (int fruitless = 0;
+       fruitless < kPatience && go_on() && !simulated_.empty() && outcome_.counts.simulated < most_simulations();) {
+    const double before = best_;
     std::vector<Hope> hopes = hopes_of_recomputing_less();
     std::erase_if(hopes, [&, unknown = std::size_t{0}](const Hope& each) mutable {
       return each.room.empty() && (left_to_measure_ == 0 || ++unknown > left_to_measure_);
@@ -100,6 +102,7 @@ void PlanEnumeration::recompute_less() {
       trials.push_back({*made[i]});
     }
     simulate(trials);
+    fruitless = best_ < before * (1 - kGain) ? 0 : fruitless + 1;
   }
 }
 

@@ -32,7 +32,8 @@ class PlanEnumeration {
   enum class Found : std::uint8_t { Fits, TooLarge, DoesNotCompile };
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   static constexpr std::size_t kRound = 4;  // plans simulated between two looks at the clock
-  static constexpr double kGain = 0.001;    // a gain that is not worth another simulation
+  static constexpr double kGain = 0.003;    // a gain that is not worth another simulation
+  static constexpr int kPatience = 3;       // rounds that gain nothing, after which the rest of a kind is left
   static constexpr double kSafe = 0.985;    // by how much simulated sections may be below those of bounds
 
   // enumerate.cpp: the order of work, and simulations.
@@ -164,7 +165,11 @@ class PlanEnumeration {
   std::int64_t usual_simulations_of_all() const;
 
   // Simulates, a few at a time, the candidates that are expected to be faster than the best, or the best of `top`.
-  void simulate_promising();
+  // What plans must be faster than.
+  double wanted() const { return options_.faster_than_s > 0 ? options_.faster_than_s : kNever; }
+
+  // Until none is left that may be the fastest, or as many rounds as `patience` gain nothing.
+  void simulate_promising(int patience = std::numeric_limits<int>::max());
 
   // One standard deviation of composition's errors, before any plan was simulated: the largest ones are two.
   double spread_of(const HybridPlan& plan) const;
