@@ -134,11 +134,31 @@ class Pricer {
         return;
       known.push_back(&compute->sharding);
       const Mesh& mesh = program_.meshes[on];
-      for (int position = 0; position < mesh.size(); ++position)
-        add(positions[on.index()][static_cast<std::size_t>(position)],
-            static_cast<std::uint64_t>(pricer_.compute_cost(*compute, mesh, position).time));
+      std::map<std::pair<std::uint64_t, const DeviceSpec*>, Picoseconds> times;
+      for (int position = 0; position < mesh.size(); ++position) {
+        const DeviceSpec* const spec = &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]);
+        const auto [time, added] = times.try_emplace({part_of(*compute, mesh, position), spec}, 0);
+        if (added) time->second = pricer_.compute_cost(*compute, mesh, position).time;
+        add(positions[on.index()][static_cast<std::size_t>(position)], static_cast<std::uint64_t>(time->second));
+      }
     });
     return colours;
+  }
+
+  // What a position's part of the operator takes depends on nothing else: the shares of its parts; where causal
+  // attention is cut, which part it has.
+  std::uint64_t part_of(const Compute& compute, const Mesh& mesh, int position) const {
+    const bool places_matter = graph_.signature(compute.op).kind == OpKind::Attention;
+    std::uint64_t part = 0;
+    for (const auto& cuts : compute.sharding.axes)
+      for (const Cut& cut : cuts) {
+        const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+        const int own = (mesh.coordinate(position, cut.mesh_axis) + parts - cut.rotate % parts) % parts;
+        const bool shared = !cut.shares.empty() && !places_matter;
+        part = part * 0x9e3779b97f4a7c15ULL +
+               static_cast<std::uint64_t>(shared ? cut.shares[static_cast<std::size_t>(own)] : own);
+      }
+    return part;
   }
 
   // One link for each class, and the load of each class of groups on it: the sum over the groups of the class that load
