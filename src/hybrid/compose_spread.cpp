@@ -40,10 +40,10 @@ CompositionSpread composition_spread(const CompositionKind& kind) {
   add(kind.experts, {0.02, 0.04, 0});
   add(kind.schedule > 0, {0.01, 0.05, 0});
   add(kind.tied, {0.015, 0.035, 0});
-  add(schedule(PlanSchedule::Interleaved), {0.05, 0.125, 0});
+  add(schedule(PlanSchedule::Interleaved), {0.05, 0.32, 0});  // the most where chunks are of one small layer
   add(schedule(PlanSchedule::GPipe), {0.015, 0.04, 0});
   // What a fused backward hides beside gradients of weights, a split one leaves in the open.
-  add(schedule(PlanSchedule::ZeroBubbleH1), {0.04, 0.1, 0});
+  add(schedule(PlanSchedule::ZeroBubbleH1), {0.04, 0.11, 0});
   add(schedule(PlanSchedule::ZeroBubbleH2), {0.04, 0.185, 0});
   add(schedule(PlanSchedule::ZeroBubbleV), {0.05, 0.06, 0});
   // Pairs of passes hide each other's communication.

@@ -389,7 +389,7 @@ void PlanEnumeration::finish() {
   set_front();
   leave_out_other_orders();
   outcome_.best = std::move(simulated_);
-  outcome_.settle_order(options_.top);
+  outcome_.settle_order(options_.top, problem_.stack().can.value);
   if (!outcome_.best.empty() && composed_)
     if (const auto plan = hybrid_plan_of(*outcome_.fastest().parallelism, problem_.layers)) {
       add_composed({*plan});

@@ -30,7 +30,9 @@ Result<Found> find(const PlanRequest& request, const EnumerateOptions& options =
   return Found{std::move(problem), std::move(outcome)};
 }
 
-void expect_lawful(const PlanOutcome& outcome) {
+void expect_lawful(const Found& found) {
+  const PlanOutcome& outcome = found.outcome;
+  const Abilities stack = found.problem.stack().can.value;
   ASSERT_FALSE(outcome.best.empty());
   const Judged& winner = outcome.best.front();
   EXPECT_TRUE(winner.forecast.feasible);
@@ -42,7 +44,7 @@ void expect_lawful(const PlanOutcome& outcome) {
       EXPECT_LE(outcome.best[i - 1].score(), outcome.best[i].score()) << outcome.best[i].strategy;
     }
     if (outcome.best[i].forecast.step_s <= 1.01 * fastest.forecast.step_s) {
-      EXPECT_LE(knobs_of(winner), knobs_of(outcome.best[i])) << outcome.best[i].strategy;
+      EXPECT_LE(knobs_of(winner, stack), knobs_of(outcome.best[i], stack)) << outcome.best[i].strategy;
     }
     EXPECT_NE(outcome.best[i].strategy, winner.strategy);
   }
@@ -72,7 +74,7 @@ TEST(Enumerate, TheWinnerIsNeverSlowerThanABaselineOrAnotherCandidate) {
         asked("mixtral-8x7b:layers=4", "dgx-h100:1", 32)}) {
     const Result<Found> found = find(request);
     ASSERT_TRUE(found.ok()) << found.error().message;
-    expect_lawful(found->outcome);
+    expect_lawful(*found);
   }
 }
 
@@ -83,7 +85,7 @@ TEST(Enumerate, ModelsOfEveryKindAreComposed) {
                                      asked("vit-b-16", "dgx-a100:1", 256), asked("nmt", "dgx-a100:1", 256)}) {
     const Result<Found> found = find(request, few);
     ASSERT_TRUE(found.ok()) << request.model << ": " << found.error().message;
-    expect_lawful(found->outcome);
+    expect_lawful(*found);
     EXPECT_GT(found->outcome.counts.composed, 0) << request.model;
     EXPECT_GT(found->outcome.lower_bound_s, 0) << request.model;
   }
@@ -140,7 +142,7 @@ TEST(Enumerate, WithoutABudgetTheBestBaselineIsReturned) {
   const Result<Found> found = find(asked("gpt2-124m", "dgx-a100:1", 64), none);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->outcome.stopped_by, StoppedBy::Time);
-  expect_lawful(found->outcome);
+  expect_lawful(*found);
   std::set<std::string> baselines;
   for (const Baseline& baseline : found->outcome.baselines)
     if (baseline.judged) baselines.insert(baseline.judged->strategy);

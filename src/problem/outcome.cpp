@@ -10,9 +10,17 @@ namespace {
 
 constexpr double kTie = 1.01;  // plans within this factor of the fastest are as good as it
 
+// 1+62x2+1 has three.
+int runs_of(const std::vector<std::int64_t>& counts) {
+  int runs = counts.empty() ? 0 : 1;
+  for (std::size_t i = 1; i < counts.size(); ++i) runs += counts[i] != counts[i - 1];
+  return runs;
+}
+
 }  // namespace
 
-int knobs_of(const Judged& judged) {
+int knobs_of(const Judged& judged, Abilities stack) {
+  constexpr int kNewCode = 3;
   if (!judged.parallelism) return std::numeric_limits<int>::max();
   const Parallelism& plan = *judged.parallelism;
   int knobs = 0;
@@ -25,13 +33,13 @@ int knobs_of(const Judged& judged) {
   knobs += plan.tp > 1 && !plan.sequence_parallel;
   knobs += plan.cp > 1 && plan.cp_mode != ContextMode::Gather;
   knobs += plan.recompute != Recompute::None;
-  knobs += !plan.recompute_layers.empty();
-  for (const Recomputed& each : plan.full) knobs += !each.layers.empty();
+  knobs += runs_of(plan.recompute_layers);
+  for (const Recomputed& each : plan.full) knobs += runs_of(each.layers);
   knobs += static_cast<int>(plan.full.size() + plan.offload.size());
   knobs += plan.schedule != "1f1b" && plan.schedule != "interleaved";
-  knobs += !plan.stages.empty();
+  knobs += runs_of(plan.stages);
   knobs += !plan.order.empty();
-  return knobs;
+  return knobs + kNewCode * needed_by(plan).without(stack).count();
 }
 
 Parallelism recomputing_nothing(Parallelism plan) {
@@ -52,8 +60,9 @@ double PlanOutcome::gap() const {
   return std::max(0.0, fastest().forecast.step_s / lower_bound_s - 1);
 }
 
-void PlanOutcome::settle_order(std::size_t top) {
+void PlanOutcome::settle_order(std::size_t top, Abilities stack) {
   if (best.empty()) return;
+  const auto knobs = [&](const Judged& judged) { return knobs_of(judged, stack); };
   std::stable_sort(best.begin(), best.end(), [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
   // Of plans that differ only in what they recompute and where stages are cut, one within 1 % stands for the others: the
   // simplest, or the fastest of these. The fastest of all stays.
@@ -65,8 +74,8 @@ void PlanOutcome::settle_order(std::size_t top) {
   std::vector<Judged> distinct;
   for (std::size_t i = 0; i < best.size(); ++i) {
     const auto stands_for_it = [&](const Judged& other) {
-      const bool simpler = knobs_of(other) < knobs_of(best[i]);
-      const bool faster = knobs_of(other) == knobs_of(best[i]) && &other < &best[i];
+      const bool simpler = knobs(other) < knobs(best[i]);
+      const bool faster = knobs(other) == knobs(best[i]) && &other < &best[i];
       return (simpler || faster) && other.parallelism && other.forecast.step_s <= kTie * best[i].forecast.step_s &&
              bare(other) == bare(best[i]);
     };
@@ -77,7 +86,7 @@ void PlanOutcome::settle_order(std::size_t top) {
   const double tie = kTie * best.front().forecast.step_s;
   auto simplest = best.begin();
   for (auto each = best.begin(); each != best.end() && each->forecast.step_s <= tie; ++each)
-    if (knobs_of(*each) < knobs_of(*simplest)) simplest = each;
+    if (knobs(*each) < knobs(*simplest)) simplest = each;
   std::rotate(best.begin(), simplest, simplest + 1);
   // Of two as good, both are shown.
   if (best.size() > top) best.resize(std::max<std::size_t>(top, simplest == best.begin() ? 1 : 2));

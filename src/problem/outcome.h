@@ -59,15 +59,16 @@ struct PlanOutcome {
   const Judged& fastest() const;  // of `best`, which has one
   double gap() const;             // the fastest's time / lower bound − 1; 0: unknown
 
-  // Puts `best` in its order, keeps `top` of them.
-  void settle_order(std::size_t top);
+  // Puts `best` in its order, keeps `top` of them. `stack`: what the stack whose costs were taken has code for.
+  void settle_order(std::size_t top, Abilities stack);
 };
 
 // The plan without recomputation.
 Parallelism recomputing_nothing(Parallelism plan);
 
 // How much there is to say of a plan: degrees above one, sharding, recomputation and its modules, everything else that
-// is not the default. A strategy tree has more than any shorthand.
-int knobs_of(const Judged& judged);
+// is not the default; three for everything that the stack would have to be taught. A strategy tree has more than any
+// shorthand.
+int knobs_of(const Judged& judged, Abilities stack);
 
 }  // namespace weft

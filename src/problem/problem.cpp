@@ -188,7 +188,7 @@ RecomputeMenu menu_of(const PlanProblem& problem, const std::optional<Plan>& pla
     if (base == Recompute::Selective && problem.heads <= 1) continue;  // … and attention
     named.front.push_back(static_cast<std::uint8_t>(base));
   }
-  if (!problem.model().counts_tokens) return named;
+  if (!problem.model().counts_tokens && problem.heads <= 1) return named;
   if (!plan || find_layers(plan->graph()).count() != static_cast<std::int64_t>(pattern.short_kind.size())) return named;
   std::vector<double> times;
   for (const int kind : pattern.short_kind)

@@ -392,7 +392,7 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
     }
   }
   if (!found.ok()) return found.error();
-  found->settle_order(options.enumerate.top);
+  found->settle_order(options.enumerate.top, problem.stack().can.value);
   if (mixed && !found->best.empty()) {
     WEFT_TRY(found->kinds, use_of_kinds(problem, cost, found->best.front(), found->best));
   }
