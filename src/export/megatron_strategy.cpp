@@ -200,11 +200,12 @@ std::optional<std::string> recompute_not_said(const TransformerConfig& config, c
     return false;
   };
   std::vector<std::string> modules;
-  for (const auto& [glob, layers] : plan.full) {
+  for (const Recomputed& each : plan.full) {
+    const std::string& glob = each.modules;
     modules.push_back(glob);
-    if (!layers.empty())
+    if (!each.layers.empty())
       return fmt::format("full={}: Megatron-LM recomputes a module in all layers or in none", print_modules(plan.full));
-    if (std::none_of(std::begin(kModules), std::end(kModules), [&](const auto& each) { return each.glob == glob; }))
+    if (std::none_of(std::begin(kModules), std::end(kModules), [&](const auto& known) { return known.glob == glob; }))
       return fmt::format("full={}: Megatron-LM recomputes core attention, mlp and moe; layers as recompute=full:4",
                          glob);
     if (!has_layer(glob.ends_with("moe"))) return fmt::format("full={}: the model has no such layers", glob);

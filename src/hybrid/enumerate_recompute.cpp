@@ -59,7 +59,9 @@ std::vector<PlanEnumeration::Hope> PlanEnumeration::hopes_of_recomputing_less() 
   for (const Candidate& each : candidates_)
     if (!each.done) consider(trial_of(each.plan).parallelism, each.made.step_s * expectation_.factor(each.plan), 0);
   std::vector<Hope> hopes;
-  for (const auto& [name, known] : fastest) {
+  for (const auto& each : fastest) {
+    const std::string& name = each.first;
+    const Known& known = each.second;
     if (known.plan.recompute == Recompute::None && known.plan.full.empty()) continue;
     const auto add = [&](const Parallelism& chain) {
       std::optional<Hope> hope = composed_hope(chain, known.simulated);

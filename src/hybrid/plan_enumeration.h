@@ -32,7 +32,7 @@ class PlanEnumeration {
   enum class Found : std::uint8_t { Fits, TooLarge, DoesNotCompile };
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   static constexpr std::size_t kRound = 4;  // plans simulated between two looks at the clock
-  static constexpr double kGain = 0.003;    // a gain that is not worth another simulation
+  static constexpr double kGain = 0.002;    // a gain that is not worth another simulation
   static constexpr int kPatience = 3;       // rounds that gain nothing, after which the rest of a kind is left
   static constexpr double kSafe = 0.985;    // by how much simulated sections may be below those of bounds
 

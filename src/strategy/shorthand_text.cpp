@@ -113,7 +113,8 @@ Result<std::vector<Recomputed>> parse_recomputed(std::string_view key, std::stri
   std::vector<Recomputed> read;
   for (std::size_t i = 0; i < parts.size();) {
     const std::size_t colon = std::min(parts[i].find(':'), parts[i].size());
-    Recomputed& made = read.emplace_back(std::string(parts[i].substr(0, colon)));
+    read.push_back({std::string(parts[i].substr(0, colon))});
+    Recomputed& made = read.back();
     if (made.modules.empty()) return error("{}={}: write modules, layers.*.mlp, joined by +", key, shown(value));
     if (colon == parts[i++].size()) continue;
     std::vector<std::string_view> counts = {parts[i - 1].substr(colon + 1)};
