@@ -68,7 +68,7 @@ class Judge {
       const Timeline timeline(played_.priced.workload, played_.run);
       last = break_down(timeline, last);
       memory(&timeline);
-      critical_path();
+      if (options_.critical_path) critical_path();
     } else {
       memory(nullptr);
     }

@@ -33,8 +33,9 @@ struct ForecastOptions {
   bool record = false;  // keep every task's times: breakdown, critical path and moments need them
   // Unless a device of each pipeline rank has more tasks than this in all, which would take much memory.
   std::int64_t most_recorded = std::numeric_limits<std::int64_t>::max();
-  bool host = true;          // hosts take time to issue work; relative times know none
-  std::size_t culprits = 5;  // how many of the largest groups of buffers are named
+  bool host = true;           // hosts take time to issue work; relative times know none
+  std::size_t culprits = 5;   // how many of the largest groups of buffers are named
+  bool critical_path = true;  // of a recorded step
 };
 
 // A plan that has been compiled, priced and simulated.

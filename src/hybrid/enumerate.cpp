@@ -293,6 +293,14 @@ void PlanEnumeration::improve() {
       else
         others.push_back({std::move(each)});
     }
+    // First those that keep something elsewhere. What they recompute is otherwise left to recompute_less.
+    const auto alike = [&](const Trial& other, bool wherever) {
+      Parallelism one = recomputing_nothing(other.parallelism), start_one = recomputing_nothing(from);
+      if (wherever) one.offload.clear(), start_one.offload.clear();
+      return one == start_one;
+    };
+    std::erase_if(others, [&](const Trial& other) { return alike(other, false); });
+    std::stable_partition(others.begin(), others.end(), [&](const Trial& other) { return alike(other, true); });
     for (const HybridPlan& nearly : add_composed(composable)) others.insert(others.begin(), trial_of(nearly));
     simulate_promising(kPatience);
     std::vector<Trial> close = closest_of(composable, from);
