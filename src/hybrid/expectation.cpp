@@ -12,7 +12,7 @@ constexpr double kLeast = 0.01;  // doubt that remains however many plans agree
 
 Expectation::Kind Expectation::kind_of(const HybridPlan& plan) const {
   return {.schedule = plan.pp > 1 ? 1 + static_cast<int>(plan.schedule) : 0,
-          .every_micro_batch = plan.zero >= 2,
+          .zero = plan.zero >= 2 ? plan.zero : 0,
           .divided_layers = plan.tp * plan.ep > 1,
           .divided_sequence = plan.cp > 1,
           .tied = tied_ && plan.pp > 1,

@@ -26,9 +26,9 @@ class Expectation {
 
  private:
   struct Kind {
-    int schedule = 0;                // 0: no pipeline; 1 + PlanSchedule
-    bool every_micro_batch = false;  // ZeRO communicates in every micro-batch
-    bool divided_layers = false;     // by tensor or expert parallelism
+    int schedule = 0;             // 0: no pipeline; 1 + PlanSchedule
+    int zero = 0;                 // the stage that communicates in every micro-batch, 2 or 3
+    bool divided_layers = false;  // by tensor or expert parallelism
     bool divided_sequence = false;
     bool tied = false;     // embeddings on two stages
     bool modules = false;  // are recomputed
