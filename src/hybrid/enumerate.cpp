@@ -58,7 +58,7 @@ Result<PlanOutcome> PlanEnumeration::run() {
   if (go_on()) {
     if (composed_) {
       compose_all();
-      simulate_promising();
+      simulate_promising(3 * kPatience);
       if (best_ < kClose * wanted() || wanted() == kNever) {
         recompute_less();
         improve();

@@ -169,7 +169,7 @@ class PlanEnumeration {
   double wanted() const { return options_.faster_than_s > 0 ? options_.faster_than_s : kNever; }
 
   // Until none is left that may be the fastest, or as many rounds as `patience` gain nothing.
-  void simulate_promising(int patience = std::numeric_limits<int>::max());
+  void simulate_promising(int patience);
 
   // One standard deviation of composition's errors, before any plan was simulated: the largest ones are two.
   double spread_of(const HybridPlan& plan) const;
