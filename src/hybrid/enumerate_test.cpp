@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "cost/analytic.h"
 #include "hybrid/hybrid_problem.h"
@@ -147,6 +149,23 @@ TEST(Enumerate, WithoutABudgetTheBestBaselineIsReturned) {
   for (const Baseline& baseline : found->outcome.baselines)
     if (baseline.judged) baselines.insert(baseline.judged->strategy);
   for (const Judged& judged : found->outcome.best) EXPECT_TRUE(baselines.contains(judged.strategy));
+}
+
+// Baselines are what engineers run: published degrees of a model of the zoo, and pipelines interleaved where they divide.
+TEST(Enumerate, ComparesWithPublishedDegreesAndAnInterleavedRuleOfThumb) {
+  EnumerateOptions none;
+  none.budget.seconds = 1e-9;
+  const Result<Found> found = find(asked("llama3-70b", "dgx-h100:8", 256), none);
+  ASSERT_TRUE(found.ok());
+  std::map<std::string, Parallelism> plans;
+  for (const Baseline& baseline : found->outcome.baselines)
+    if (baseline.judged) plans.emplace(baseline.name, *baseline.judged->parallelism);
+  ASSERT_TRUE(plans.contains("published recipe") && plans.contains("Megatron 3D rule of thumb"));
+  const Parallelism published = plans["published recipe"], usual = plans["Megatron 3D rule of thumb"];
+  EXPECT_EQ(std::tuple(published.tp, published.cp, published.pp, published.vpp, published.dp),
+            std::tuple(4, 2, 4, 5, 2));
+  EXPECT_EQ(usual.tp, 8);
+  EXPECT_GT(usual.vpp, 1);
 }
 
 TEST(Enumerate, SaysWhatComesClosestWhereNothingFits) {
