@@ -23,7 +23,8 @@ struct BaselineRule {
 // space, in which rules of thumb look for the largest degrees.
 std::vector<BaselineRule> baseline_rules(const PlanProblem& problem, std::span<const HybridPlan> plans);
 
-// Degrees that somebody trained a model of the zoo with; data parallelism takes the devices that are left.
+// Degrees that somebody trained a model of the zoo with; data parallelism takes the devices that are left, and experts
+// are cut by tp as everything else.
 struct PublishedDegrees {
   std::string_view model;
   std::int32_t tp, cp, pp, vpp, ep;

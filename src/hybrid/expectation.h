@@ -1,6 +1,6 @@
 // What simulation is expected to give for a composed plan, and with how much doubt, from the plans of this search that
 // were composed and simulated. Composition errs alike where plans are alike, so errors are kept by kind of plan: its
-// schedule, ZeRO that communicates in every micro-batch, tensor or expert parallelism, context parallelism, tied
+// schedule, ZeRO stage if it communicates in every micro-batch, tensor or expert parallelism, context parallelism, tied
 // embeddings on two stages, recomputation by modules. Before a kind has been simulated, its errors are those of all
 // kinds, and their spread is twice that of compose_spread.h.
 #pragma once

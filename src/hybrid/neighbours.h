@@ -4,7 +4,8 @@
 // A knob: one degree moved to another by a prime factor · a degree of experts · micro-batch · ZeRO stage or the shards
 // of hybrid sharding · schedule and chunks per rank · sequence parallelism, kind of context parallelism · how stages
 // are cut, or a layer moved from one to another · another set of modules to recompute, or one module more or fewer ·
-// order of ranks · offload of one kind of tensors. Devices and samples per step stay as they are.
+// order of ranks · offload of one kind of tensors, with what is recomputed in the room that it makes. Devices and samples
+// per step stay as they are.
 #pragma once
 
 #include <vector>

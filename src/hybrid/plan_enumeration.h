@@ -164,11 +164,11 @@ class PlanEnumeration {
   // Without composition, of devices that differ (which other searches know better) or of models that are small.
   std::int64_t usual_simulations_of_all() const;
 
-  // Simulates, a few at a time, the candidates that are expected to be faster than the best, or the best of `top`.
   // What plans must be faster than.
   double wanted() const { return options_.faster_than_s > 0 ? options_.faster_than_s : kNever; }
 
-  // Until none is left that may be the fastest, or as many rounds as `patience` gain nothing.
+  // Simulates, a few at a time, the candidates that are expected to be faster than the best, or the best of `top`, until
+  // none is left or as many rounds as `patience` gain nothing.
   void simulate_promising(int patience);
 
   // One standard deviation of composition's errors, before any plan was simulated: the largest ones are two.

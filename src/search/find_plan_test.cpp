@@ -22,6 +22,18 @@ const PlanRequest kSmallGpt{.model = "gpt2-124m:hidden=256,heads=4,vocab=1024,la
                             .global_batch = 16,
                             .seq = 128};
 
+// Also on more devices than operators are searched over one by one. No bound of the plans without divided tables remains.
+TEST(FindPlan, DividesTheTablesOfRecommendersOnAnyNumberOfDevices) {
+  const PlanRequest request{.model = "dlrm-mlperf", .cluster = "dgx-a100:16", .strategy = {}, .global_batch = 65536};
+  const Result<FoundPlan> plan = found(request, {.enumerate = {.budget = {.evaluations = 1}}});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const Judged& best = plan->outcome.best.front();
+  ASSERT_TRUE(best.parallelism.has_value());
+  EXPECT_TRUE(best.parallelism->tables);
+  EXPECT_EQ(best.parallelism->dp, 128);
+  EXPECT_LE(plan->outcome.lower_bound_s, best.forecast.step_s);
+}
+
 // Every search returns plans of one judge: simulated, fastest first, with data parallelism among the baselines.
 TEST(FindPlan, EverySearchIsComparedWithDataParallelism) {
   for (std::size_t s = 0; s < kSearchNames.size(); ++s) {
