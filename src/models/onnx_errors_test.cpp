@@ -51,6 +51,23 @@ TEST(ImportOnnxErrors, GraphsThatAreNotGraphs) {
             "m.onnx: node '/net/Relu' (Relu): input 0 is missing");
 }
 
+TEST(ImportOnnxErrors, ComputedShapesThatAreNoIntegers) {
+  const auto reshaped_to = [](const std::string& op, std::vector<std::int64_t> of, std::vector<std::string> inputs) {
+    return OnnxFile()
+        .input("x", {2, 3})
+        .integers("n", of)
+        .integers("m", {40})
+        .node(op, inputs, {"s"})
+        .node("Reshape", {"x", "s"}, {"y"})
+        .output("y")
+        .error();
+  };
+  for (const char* op : {"Sqrt", "Log", "Exp", "Reciprocal", "Floor", "Ceil"})
+    EXPECT_THAT(reshaped_to(op, {-1, 0}, {"n"}), HasSubstr("takes floating-point numbers, not ")) << op;
+  EXPECT_THAT(reshaped_to("Pow", {1000}, {"n", "m"}), HasSubstr("the shape computation divides by zero or overflows"));
+  EXPECT_THAT(reshaped_to("Neg", {std::numeric_limits<std::int64_t>::min()}, {"n"}), HasSubstr("overflows"));
+}
+
 TEST(ImportOnnxErrors, ImpossibleShapes) {
   EXPECT_EQ(OnnxFile().input("x", {2, -3}).node("Relu", {"x"}, {"y"}).output("y").error(),
             "m.onnx: input 'x': dimension of -3; sizes must be positive");

@@ -111,7 +111,10 @@ const Arithmetic* arithmetic_named(const std::string& op) {
       {"Max",
        {[](I a, I b) { return std::optional(std::max(a, b)); }, [](double a, double b) { return std::max(a, b); }}},
       {"Pow",
-       {[](I a, I b) { return std::optional(static_cast<I>(std::clamp(std::pow(a, b), -9e18, 9e18))); },
+       {[](I a, I b) {
+          const double power = std::pow(a, b);
+          return std::fabs(power) < 0x1p53 ? std::optional(static_cast<I>(power)) : std::nullopt;  // beyond: inexact
+        },
         [](double a, double b) { return std::pow(a, b); }}},
       {"Equal", {[](I a, I b) { return std::optional<I>(a == b); }, std::equal_to<double>(), true}},
       {"Less", {[](I a, I b) { return std::optional<I>(a < b); }, std::less<double>(), true}},
@@ -154,23 +157,29 @@ Folded fold_arithmetic(const Arithmetic& arithmetic, const OnnxTensor& a, const 
 }
 
 Folded fold_unary(const std::string& op, const OnnxTensor& x) {
-  using Real = double (*)(double);
-  static const std::unordered_map<std::string, Real> table = {{"Neg", [](double v) { return -v; }},
-                                                              {"Abs", [](double v) { return std::fabs(v); }},
-                                                              {"Sqrt", [](double v) { return std::sqrt(v); }},
-                                                              {"Floor", [](double v) { return std::floor(v); }},
-                                                              {"Ceil", [](double v) { return std::ceil(v); }},
-                                                              {"Exp", [](double v) { return std::exp(v); }},
-                                                              {"Log", [](double v) { return std::log(v); }},
-                                                              {"Reciprocal", [](double v) { return 1 / v; }},
-                                                              {"Not", [](double v) { return v == 0 ? 1.0 : 0.0; }}};
+  struct Unary {
+    double (*of)(double);
+    bool of_integers = false;  // ONNX defines the others of floating-point numbers only
+  };
+  static const std::unordered_map<std::string, Unary> table = {
+      {"Neg", {[](double v) { return -v; }, true}},
+      {"Abs", {[](double v) { return std::fabs(v); }, true}},
+      {"Not", {[](double v) { return v == 0 ? 1.0 : 0.0; }, true}},
+      {"Sqrt", {[](double v) { return std::sqrt(v); }}},
+      {"Floor", {[](double v) { return std::floor(v); }}},
+      {"Ceil", {[](double v) { return std::ceil(v); }}},
+      {"Exp", {[](double v) { return std::exp(v); }}},
+      {"Log", {[](double v) { return std::log(v); }}},
+      {"Reciprocal", {[](double v) { return 1 / v; }}}};
   const auto at = table.find(op);
   if (at == table.end()) return std::optional<OnnxTensor>();
+  const Unary& unary = at->second;
+  if (!x.floating() && !unary.of_integers) return error("takes floating-point numbers, not {}", print(x.type));
   OnnxTensor result = x;
-  for (double& value : result.reals) value = at->second(value);
+  for (double& value : result.reals) value = unary.of(value);
   for (std::int64_t& value : result.integers) {
-    if (std::abs(static_cast<double>(value)) > 0x1p53) return error("the shape computation overflows");
-    value = static_cast<std::int64_t>(at->second(static_cast<double>(value)));
+    if (std::fabs(static_cast<double>(value)) > 0x1p53) return error("the shape computation overflows");
+    value = static_cast<std::int64_t>(unary.of(static_cast<double>(value)));
   }
   return std::optional(std::move(result));
 }
