@@ -35,9 +35,13 @@ struct Judged {
 // The strategy of a judged plan, to make the plan again.
 Result<StrategyChoice> choice_of(const TrainingJob& job, const Judged& judged);
 
+// Whether a judged plan has where its time goes (Forecast::breakdown), for which every task is recorded: several times
+// the work.
+enum class Detail : bool { None, WhereTimeGoes };
+
 // An error: the strategy does not apply to the model or the cluster, or does not compile. `graphs`: a cache of training
 // graphs for plans of this problem.
 Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, StrategyChoice choice,
-                              GraphCache* graphs = nullptr);
+                              GraphCache* graphs = nullptr, Detail detail = Detail::None);
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "problem/parallel.h"
 
 namespace weft {
 namespace {
@@ -90,6 +91,35 @@ void PlanOutcome::settle_order(std::size_t top, Abilities stack) {
   std::rotate(best.begin(), simplest, simplest + 1);
   // Of two as good, both are shown.
   if (best.size() > top) best.resize(std::max<std::size_t>(top, simplest == best.begin() ? 1 : 2));
+}
+
+Status add_details(const PlanProblem& problem, const CostModel& cost, PlanOutcome& outcome, int threads) {
+  std::vector<std::vector<Judged*>> plans;  // the same ones together
+  const auto add = [&](Judged& judged) {
+    const auto same = std::find_if(plans.begin(), plans.end(), [&](const std::vector<Judged*>& known) {
+      return known.front()->strategy == judged.strategy && known.front()->tree == judged.tree;
+    });
+    (same == plans.end() ? plans.emplace_back() : *same).push_back(&judged);
+  };
+  for (Judged& each : outcome.best) add(each);
+  for (Baseline& each : outcome.baselines)
+    if (each.judged) add(*each.judged);
+  if (outcome.stopped_by == StoppedBy::Cancelled && !plans.empty()) plans.resize(1);
+  std::vector<std::string> problems(plans.size());
+  GraphCache graphs(4);
+  for_each_index(plans.size(), threads, 1, [&](std::size_t i) {
+    Result<StrategyChoice> choice = choice_of(*problem.job, *plans[i].front());
+    Result<Judged> judged =
+        choice.ok() ? judge_strategy(problem, cost, std::move(choice).value(), &graphs, Detail::WhereTimeGoes)
+                    : Result<Judged>(choice.error());
+    if (!judged.ok())
+      problems[i] = judged.error().message;
+    else
+      for (Judged* each : plans[i]) each->forecast = judged->forecast;
+  });
+  for (const std::string& problem_of_one : problems)
+    if (!problem_of_one.empty()) return error("{}", problem_of_one);
+  return Ok{};
 }
 
 }  // namespace weft

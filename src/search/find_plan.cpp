@@ -399,9 +399,7 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   return FoundPlan{std::move(by), std::move(found).value()};
 }
 
-}  // namespace
-
-Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+Result<FoundPlan> search(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
   const Constraints& demanded = options.enumerate.space.constraints;
   const bool by_degrees = options.search == Search::Auto || options.search == Search::Enumerate;
   if (!by_degrees && !demanded.clauses.empty())
@@ -433,6 +431,14 @@ Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, c
       return alone(search_programs(problem, cost, options));
   }
   return error("no such search");
+}
+
+}  // namespace
+
+Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+  WEFT_TRY(FoundPlan found, search(problem, cost, options));
+  WEFT_TRY_OK(add_details(problem, cost, found.outcome, options.enumerate.threads));
+  return found;
 }
 
 }  // namespace weft

@@ -82,7 +82,7 @@ void Machine::restore_times(const Checkpoint& checkpoint, Picoseconds shift) {
   flows_.assign(flows, {});
   is_slowed_.assign(flows, 0);
   arrived_.assign(workload_.meetings.size(), 0);
-  done_.resize(workload_.works.size());
+  tally_.done.resize(workload_.works.size());
   agenda_.reset(flows + agents_.size());
   for (Index agent = 0; agent < agents_.size(); ++agent) {
     if (!acts(agent)) continue;
@@ -142,6 +142,19 @@ void Machine::restore_flows(const Checkpoint& checkpoint, Picoseconds shift) {
     }
     if (state.phase != Phase::Queued) agenda_.set(flow, state.end);
   }
+}
+
+void Machine::repeat(const Checkpoint& earlier, const Tally& then, std::int64_t times,
+                     const std::vector<Progress>& to) {
+  const Checkpoint here = save();
+  restore(here, times * (here.now - earlier.now), [&](Index agent) -> const Progress& { return to[agent]; });
+  for (Index agent = 0; agent < agents_.size(); ++agent)
+    for (const auto sum : {&AgentState::busy_since, &AgentState::busy, &AgentState::idle_since, &AgentState::host_bound,
+                           &AgentState::end})
+      agents_[agent].*sum += times * (agents_[agent].*sum - earlier.agents[agent].*sum);
+  tally_.tasks += times * (tally_.tasks - then.tasks);
+  tally_.events += times * (tally_.events - then.events);
+  for (const WorkId work : tally_.done.ids()) tally_.done[work] += times * (tally_.done[work] - then.done[work]);
 }
 
 bool Machine::equals(Index agent, const Checkpoint& checkpoint, Picoseconds shift) const {

@@ -4,13 +4,14 @@
 #include <bit>
 
 #include "simulate/machine.h"
+#include "simulate/steady_state.h"
 
 namespace weft::engine {
 
 Run Machine::take_result() {
   Run run;
-  run.tasks = tasks_;
-  run.events = events_;
+  run.tasks = tally_.tasks;
+  run.events = tally_.events;
   for (std::size_t agent = 0; agent < agents_.size(); ++agent) {
     const AgentState& state = agents_[agent];
     run.makespan = std::max(run.makespan, state.end);
@@ -22,7 +23,7 @@ Run Machine::take_result() {
   IdVec<FlowLinkId, Wide> carried(workload_.links.size());
   for (const WorkId id : workload_.works.ids())
     for (const LinkUse& load : workload_.works[id].links)
-      carried[load.link] += Wide{done_[id]} * workload_.works[id].bytes * load.coefficient;
+      carried[load.link] += Wide{tally_.done[id]} * workload_.works[id].bytes * load.coefficient;
   for (const Wide bytes : carried) run.carried.push_back(static_cast<std::int64_t>(bytes / kOne));
   return run;
 }
@@ -83,7 +84,7 @@ namespace weft {
 Result<Run> simulate(const Workload& workload, const SimulateOptions& options) {
   WEFT_TRY_OK(check(workload));
   engine::Machine machine(workload, options);
-  if (!machine.run()) return machine.fault();
+  if (!(options.record ? machine.run() : engine::SteadyState(machine).run())) return machine.fault();
   return machine.take_result();
 }
 

@@ -15,7 +15,7 @@
 //
 // Not here: where durations come from (src/cost), what tasks mean, memory.
 // Cost: some tens of nanoseconds per task while an agent only computes, else O(log) per event. The loop does not
-// allocate.
+// allocate. A run that is not recorded does not simulate micro-batches that repeat earlier ones (steady_state.h).
 #pragma once
 
 #include <cstdint>

@@ -109,9 +109,16 @@ void data_parallel_step_fifo(benchmark::State& state) {
 BENCHMARK(data_parallel_step_fifo)->ArgName("agents")->Arg(64)->Arg(256);
 
 void pipeline_step(benchmark::State& state) {
-  play(state, pipeline(static_cast<int>(state.range(0)), static_cast<int>(state.range(1))), {});
+  play(state, pipeline(static_cast<int>(state.range(0)), static_cast<int>(state.range(1))),
+       {.record = state.range(2) != 0});
 }
-BENCHMARK(pipeline_step)->ArgNames({"stages", "micro_batches"})->Args({4, 48})->Args({16, 192});
+// Without a record, micro-batches that repeat earlier ones are counted only.
+BENCHMARK(pipeline_step)
+    ->ArgNames({"stages", "micro_batches", "record"})
+    ->Args({4, 48, 1})
+    ->Args({16, 192, 1})
+    ->Args({4, 48, 0})
+    ->Args({16, 192, 0});
 
 }  // namespace
 }  // namespace weft

@@ -91,7 +91,7 @@ void Machine::reset() {
   holds_.assign(streams, {});
   flows_.assign(flows, {});
   arrived_.assign(workload_.meetings.size(), 0);
-  done_ = IdVec<WorkId, std::int64_t>(workload_.works.size());
+  tally_.done = IdVec<WorkId, std::int64_t>(workload_.works.size());
   is_marked_.assign(agents, 0);
   is_slowed_.assign(flows, 0);
   if (options_.network == Network::Fair) {
@@ -152,6 +152,7 @@ void Machine::step_time() {
 void Machine::run_agent(Index agent) {
   AgentState& state = agents_[agent];
   Picoseconds now = now_;
+  const std::uint32_t play = watched_ != kNoStep ? streams_[watched_].head.play : 0;
   for (;;) {
     finish_computations(agent, now);
     const bool communicates = begin_steps(agent, now);
@@ -165,7 +166,9 @@ void Machine::run_agent(Index agent) {
     if (next == kNever) return;
     // Alone, and at a constant speed: no other actor can affect it before it communicates again.
     const bool alone = (state.meeting | state.communicating) == 0 && is_marked_[agent] == 0;
-    if (!alone || next > kTimeLimit) {
+    const bool seen =
+        watched_ != kNoStep && layout_.agent_of[watched_] == agent && streams_[watched_].head.play != play;
+    if (!alone || seen || next > kTimeLimit) {
       agenda_.set(actor_of_agent(agent), next);
       return;
     }
@@ -247,8 +250,8 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   std::uint32_t head = s.head.position;
   if (head == row.last || row.head_end > now) return;
   if (s.end <= now) {  // the whole row has ended
-    events_ += row.length;
-    tasks_ += std::int64_t{row.length} * acts_for_[agent];
+    tally_.events += row.length;
+    tally_.tasks += std::int64_t{row.length} * acts_for_[agent];
     row = {s.end, 0, row.last};
     s.head.position = row.last;
     steps_[stream] = &script.step(row.last);
@@ -260,8 +263,8 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
     s.since = row.head_end;
     row.head_end += duration;
     row.length -= steps;
-    events_ += steps;
-    tasks_ += std::int64_t{steps} * acts_for_[agent];
+    tally_.events += steps;
+    tally_.tasks += std::int64_t{steps} * acts_for_[agent];
   };
   while (row.head_end <= now) {  // the row's last step has not ended
     const std::uint32_t next = script.step(head).next;
@@ -361,8 +364,8 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
         communicates = true;
         continue;
       }
-      ++events_;
-      tasks_ += acts_for_[agent];
+      ++tally_.events;
+      tally_.tasks += acts_for_[agent];
       if (TaskTimes* t = times(agent, s.head)) t->start = now;
       if (limited) again |= begun(agent, now);
       state.idle = static_cast<StreamMask>(state.idle & ~bit_of(bit));

@@ -116,6 +116,12 @@ struct Progress {
   Place cursor;
 };
 
+// What is counted in a run.
+struct Tally {
+  std::int64_t tasks = 0, events = 0;
+  IdVec<WorkId, std::int64_t> done;  // ended communications of each work
+};
+
 // For a workload that will be edited: streams to reserve per agent, and the pool of the scripts' blocks (block.h).
 struct EditSupport {
   int streams = 1;
@@ -137,7 +143,7 @@ class Machine {
   bool finished() const;  // all agents
   void step_time();
   Picoseconds now() const { return now_; }
-  std::int64_t tasks() const { return tasks_; }
+  std::int64_t tasks() const { return tally_.tasks; }
   const AgentScript& script(std::uint32_t agent) const { return scripts_[agent]; }
   AgentScript& script(std::uint32_t agent) { return scripts_[agent]; }
   const AgentState& agent(std::uint32_t agent) const { return agents_[leader_[agent]]; }
@@ -183,6 +189,13 @@ class Machine {
 
   // Back to the beginning.
   void reset();
+
+  // For steady states (steady_state.h): `step_time` returns when this stream comes to another play.
+  void watch(std::uint32_t stream) { watched_ = stream; }
+  std::uint32_t agents() const { return static_cast<std::uint32_t>(agents_.size()); }
+  const Tally& tally() const { return tally_; }
+  // The state is that of an earlier time, shifted: shifts it as many times more, to where agents will then be.
+  void repeat(const Checkpoint& earlier, const Tally& then, std::int64_t times, const std::vector<Progress>& to);
 
  private:
   using Index = std::uint32_t;
@@ -270,8 +283,8 @@ class Machine {
   FairShares shares_;
   FifoQueues queues_;
   std::int64_t arrivals_ = 0;
-  std::int64_t events_ = 0, tasks_ = 0;
-  IdVec<WorkId, std::int64_t> done_;  // ended communications of each work
+  Tally tally_;
+  Index watched_ = kNoStep;
 
   // To be processed before time advances.
   std::vector<Index> starting_, joining_, marked_, slowed_;

@@ -9,7 +9,7 @@ namespace weft::engine {
 
 void Machine::finish_phase(Index flow) {
   FlowState& state = flows_[flow];
-  ++events_;
+  ++tally_.events;
   if (state.phase == Phase::Latency && work_of(flow).bytes > 0) {
     joining_.push_back(flow);
   } else {
@@ -20,7 +20,7 @@ void Machine::finish_phase(Index flow) {
 void Machine::end_communication(Index flow) {
   FlowState& state = flows_[flow];
   const Work& work = work_of(flow);
-  ++done_[WorkId(state.work)];
+  ++tally_.done[WorkId(state.work)];
   if (state.phase == Phase::Flowing) {
     shares_.remove(flow);
   } else if (state.phase == Phase::Holding) {

@@ -18,7 +18,8 @@ struct RandomOptions {
   int operations = 14;  // per body, at most
   bool host = true;     // host times, run-ahead, waits of the host
   bool interference = true;
-  int plain = 0;  // of ten operations, how many compute on one stream without waits
+  int plain = 0;          // of ten operations, how many compute on one stream without waits
+  int micro_batches = 4;  // at most
 };
 
 class RandomWorkload {
@@ -26,7 +27,7 @@ class RandomWorkload {
   RandomWorkload(Rng rng, RandomOptions options) : rng_(rng), options_(options) {
     const int links = static_cast<int>(rng_.between(1, 6));
     for (int i = 0; i < links; ++i) maker_.link(rng_.between(1, 40) * 50'000'000'000 + rng_.between(0, 6));
-    workload().micro_batches = static_cast<std::int32_t>(rng_.between(1, 4));
+    workload().micro_batches = static_cast<std::int32_t>(rng_.between(1, options_.micro_batches));
     if (options_.interference)
       workload().interference = {{.compute_per_sm = rng_.between(0, 2 * kOne),
                                   .memory_weight = rng_.between(0, 2 * kOne),
