@@ -65,7 +65,7 @@ def needs(plan):
     needed = {"tp": tp, "sp": tp and plan.get("sp") != "0", "pp": pp, "ep": ep, f"zero{zero}": zero > 0, "pipelined-zero": zero > 1 and pp,
               "etp": ep and plan.get("etp", plan.get("tp")) != plan.get("tp"), "uneven": len(set(counts_of(plan.get("stages")))) > 1,
               "hsdp": "fsdp" in plan and of(plan, "fsdp") < of(plan, "dp"), "modules": "full" in plan, "offload": "offload" in plan,
-              "every-operator": bool({"h", "w", "tables", "shares"} & set(plan)), again: again != "none",
+              "uneven-samples": "shares" in plan, "every-operator": bool({"h", "w", "tables"} & set(plan)), again: again != "none",
               plan.get("cp_mode", "cp").replace("gather", "cp"): cp}
     return {word for word, needed in [*needed.items(), (ability, pp)] if needed}
 
@@ -232,7 +232,7 @@ def report(problem, seconds, plan):
     print(f"  {winner['step_time_s']:.5g} s, {gap}: {winner['strategy']}")
     print(f"  {len(times)} simulated, {sum(time < math.inf for time in times)} fit; {verdict}")
     below = sorted((time, text) for text, time in problem.known.items() if time and time < (found["lower_bound_s"] or 0))
-    if below and not found["bound_is_estimate"]:
+    if below and not found["bound_is_estimate"] and not found["beyond_bound"]:
         print(f"  {len(below)} below the bound of {found['lower_bound_s']:.5g} s: {below[0][0]:.5g} s: {below[0][1]}")
     return gain > 0.005
 

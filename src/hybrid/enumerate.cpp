@@ -25,7 +25,8 @@ constexpr std::size_t kMostStages = 4096;  // ways to cut stages that are tried 
 }  // namespace
 
 PlanEnumeration::PlanEnumeration(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options)
-    : problem_(problem),
+    : posed_(problem),
+      problem_(problem),
       cost_(cost),
       options_(options),
       clock_(options.budget),
@@ -62,6 +63,7 @@ Result<PlanOutcome> PlanEnumeration::run() {
       if (best_ < kClose * wanted() || wanted() == kNever) {
         recompute_less();
         improve();
+        simulate_simpler();
         if (simulated_.empty()) simulate_smallest();
       }
       // Plans that are not composed: as many as are usual. There is no bound on the others.
@@ -315,6 +317,35 @@ void PlanEnumeration::improve() {
   }
 }
 
+void PlanEnumeration::simulate_simpler() {
+  constexpr int kRounds = 3;
+  const Abilities can = problem_.stack().can.value;
+  const auto rank = [&](const Parallelism& plan, double seconds) { return std::pair(knobs_of(plan, can), seconds); };
+  for (int i = 0; i < kRounds && go_on() && !simulated_.empty(); ++i) {
+    std::pair simplest(std::numeric_limits<int>::max(), kNever);
+    for (const Judged& each : simulated_)
+      if (each.forecast.step_s <= kTie * best_)
+        simplest = std::min(simplest, rank(*each.parallelism, each.forecast.step_s));
+    std::vector<std::pair<std::pair<int, double>, std::size_t>> simpler;
+    for (std::size_t c = 0; c < candidates_.size(); ++c) {
+      const Candidate& each = candidates_[c];
+      const double expected = each.made.step_s * expectation_.factor(each.plan);
+      if (each.done || expected > kTie * best_) continue;
+      const auto own = rank(parallelism_of(each.plan, problem_.layers), expected);
+      if (own < simplest) simpler.emplace_back(own, c);
+    }
+    std::sort(simpler.begin(), simpler.end());
+    std::vector<Trial> round;
+    for (const auto& [own, c] : simpler) {
+      if (round.size() == kRound || outcome_.counts.simulated + std::ssize(round) >= most_simulations()) break;
+      candidates_[c].done = true;
+      if (Trial trial = trial_of(candidates_[c].plan); !tried(trial)) round.push_back(std::move(trial));
+    }
+    if (round.empty()) return;
+    simulate(round);
+  }
+}
+
 std::vector<PlanEnumeration::Trial> PlanEnumeration::closest_of(const std::vector<HybridPlan>& plans,
                                                                 const Parallelism& start) const {
   constexpr double kClose = 1.02;
@@ -404,12 +435,22 @@ void PlanEnumeration::finish() {
       if (const auto made = composer_.compose(*plan))
         outcome_.composition_error = made->step_s / outcome_.fastest().forecast.step_s - 1;
     }
-  // The bound is over the plans of the enumeration; one that was changed beyond them may be faster.
   if (!outcome_.best.empty() && outcome_.fastest().forecast.step_s < outcome_.lower_bound_s) {
-    outcome_.lower_bound_s = outcome_.fastest().forecast.step_s;
-    outcome_.bound_is_estimate = true;
+    outcome_.beyond_bound = beyond_dimensions(*outcome_.fastest().parallelism);
+    if (!outcome_.beyond_bound) outcome_.lower_bound_s = 0;  // it is refuted
   }
   outcome_.seconds = clock_.seconds();
+}
+
+bool PlanEnumeration::beyond_dimensions(const Parallelism& plan) const {
+  const std::optional<HybridPlan> bare = hybrid_plan_of(recomputing_nothing(plan), posed_.layers);
+  RecomputeSet again{plan.recompute};
+  for (const Recomputed& each : plan.full) again.full.push_back(each.modules);
+  const std::vector<RecomputeSet>& sets = posed_.layers.recompute.sets;
+  const auto& schedules = space_.schedules;
+  return !bare || (bare->offload && !space_.offload) ||
+         std::find(schedules.begin(), schedules.end(), bare->schedule) == schedules.end() ||
+         std::none_of(sets.begin(), sets.end(), [&](const RecomputeSet& set) { return set.same_modules(again); });
 }
 
 void PlanEnumeration::leave_out_other_orders() {

@@ -56,7 +56,7 @@ void expect_lawful(const Found& found) {
       EXPECT_LE(fastest.score(), baseline.judged->score()) << baseline.name;
     }
   }
-  EXPECT_LE(outcome.lower_bound_s, fastest.forecast.step_s);  // 0: unknown
+  EXPECT_EQ(outcome.lower_bound_s > fastest.forecast.step_s, outcome.beyond_bound);  // 0: unknown
   EXPECT_FALSE(outcome.dimensions.empty());
   EXPECT_GE(outcome.gap(), 0);
   std::int64_t accounted = outcome.counts.composed;
@@ -230,6 +230,38 @@ TEST(Enumerate, OffloadsWhereNothingFits) {
   ASSERT_FALSE(found->outcome.best.empty());
   for (const Judged& each : found->outcome.best) EXPECT_FALSE(each.parallelism->offload.empty()) << each.strategy;
   EXPECT_FALSE(found->outcome.baselines.empty());
+}
+
+// Offload is tried as a change of the fastest plans and not enumerated: it leaves memory in which nothing is recomputed.
+TEST(Enumerate, SaysThatAPlanIsOutsideOfWhatTheBoundIsOver) {
+  PlanRequest request = asked("gpt3-6.7b", "v100x8:1", 64);
+  request.seq = 1024;
+  const Result<Found> found = find(request);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  expect_lawful(*found);
+  const PlanOutcome& outcome = found->outcome;
+  EXPECT_FALSE(outcome.fastest().parallelism->offload.empty()) << outcome.fastest().strategy;
+  EXPECT_TRUE(outcome.beyond_bound);
+  EXPECT_EQ(outcome.gap(), 0);
+  EnumerateOptions within;
+  within.space.allows = [](const Parallelism& plan) { return plan.offload.empty(); };
+  const Result<Found> enumerated = find(request, within);
+  ASSERT_TRUE(enumerated.ok()) << enumerated.error().message;
+  EXPECT_FALSE(enumerated->outcome.beyond_bound);
+  EXPECT_GE(enumerated->outcome.fastest().forecast.step_s, outcome.lower_bound_s);
+}
+
+TEST(Enumerate, TheAnswerDoesNotDependOnHowManyPlansAreShown) {
+  for (const auto& [model, cluster, batch] :
+       {std::tuple("llama3-8b:layers=8", "dgx-h100:1", 24), std::tuple("mixtral-8x7b:layers=4", "dgx-h100:1", 64),
+        std::tuple("t5-3b:layers=4", "dgx-a100:1", 64)}) {
+    PlanRequest request = asked(model, cluster, batch);
+    request.seq = 1024;
+    const Result<Found> one = find(request, {.top = 1}), many = find(request, {.top = 12});
+    ASSERT_TRUE(one.ok() && many.ok()) << model;
+    EXPECT_EQ(one->outcome.best.front().strategy, many->outcome.best.front().strategy) << model;
+    EXPECT_LT(one->outcome.best.size(), many->outcome.best.size());
+  }
 }
 
 // The head of Llama 3 is worth more than a layer, its embedding nothing: the last stage has fewer layers. (By hand, seen

@@ -185,6 +185,9 @@ class PlanEnumeration {
   // Changes one knob of the fastest plan at a time until none helps.
   void improve();
 
+  // Simulates the simplest candidates that may be as good as the fastest plan: one of them is the answer.
+  void simulate_simpler();
+
   // Those of the plans that fit, were not simulated, and are composed to take little more than `start`, one change away;
   // fastest first. Composition's errors differ by more than the times of plans so alike.
   std::vector<Trial> closest_of(const std::vector<HybridPlan>& plans, const Parallelism& start) const;
@@ -222,6 +225,9 @@ class PlanEnumeration {
 
   void finish();
 
+  // Whether the bound does not count such plans: changes of the fastest ones that are not enumerated.
+  bool beyond_dimensions(const Parallelism& plan) const;
+
   // Orders of ranks that change nothing are not plans of their own.
   void leave_out_other_orders();
 
@@ -233,6 +239,7 @@ class PlanEnumeration {
     bool done = false;  // simulated
   };
 
+  const PlanProblem& posed_;
   PlanProblem problem_;  // its menu grows at the end of the search
   const CostModel& cost_;
   const EnumerateOptions& options_;

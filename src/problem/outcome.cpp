@@ -9,8 +9,6 @@
 namespace weft {
 namespace {
 
-constexpr double kTie = 1.01;  // plans within this factor of the fastest are as good as it
-
 // 1+62x2+1 has three.
 int runs_of(const std::vector<std::int64_t>& counts) {
   int runs = counts.empty() ? 0 : 1;
@@ -21,9 +19,11 @@ int runs_of(const std::vector<std::int64_t>& counts) {
 }  // namespace
 
 int knobs_of(const Judged& judged, Abilities stack) {
+  return judged.parallelism ? knobs_of(*judged.parallelism, stack) : std::numeric_limits<int>::max();
+}
+
+int knobs_of(const Parallelism& plan, Abilities stack) {
   constexpr int kNewCode = 3;
-  if (!judged.parallelism) return std::numeric_limits<int>::max();
-  const Parallelism& plan = *judged.parallelism;
   int knobs = 0;
   for (const std::int64_t degree : {plan.tp, plan.cp, plan.pp, plan.dp, plan.ep, plan.vpp, plan.h, plan.w})
     knobs += degree > 1;
@@ -58,7 +58,7 @@ const Judged& PlanOutcome::fastest() const {
 
 double PlanOutcome::gap() const {
   if (best.empty() || lower_bound_s <= 0) return 0;
-  return std::max(0.0, fastest().forecast.step_s / lower_bound_s - 1);
+  return beyond_bound ? 0 : std::max(0.0, fastest().forecast.step_s / lower_bound_s - 1);
 }
 
 void PlanOutcome::settle_order(std::size_t top, Abilities stack) {

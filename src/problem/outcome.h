@@ -11,6 +11,8 @@
 
 namespace weft {
 
+inline constexpr double kTie = 1.01;  // plans within this factor of the fastest are as good as it
+
 struct Baseline {
   std::string name;         // "data parallel"
   std::string description;  // in one line
@@ -49,6 +51,8 @@ struct PlanOutcome {
   // Whether the bound may be too high: a plan was simulated to be faster than its own bound, or plans were left out
   // that composition finds too large by less than it may be wrong.
   bool bound_is_estimate = false;
+  // The fastest plan is faster than the bound: a change that is outside of the dimensions. Within them none is as fast.
+  bool beyond_bound = false;
   std::vector<std::string> dimensions;  // what was chosen, and within which limits; the bound is over these
   std::vector<KindUse> kinds;           // of the winner; empty where all devices are of one kind
   SearchCounts counts;
@@ -57,7 +61,7 @@ struct PlanOutcome {
   double composition_error = 0;  // of the winner: composed time / simulated time − 1
 
   const Judged& fastest() const;  // of `best`, which has one
-  double gap() const;             // the fastest's time / lower bound − 1; 0: unknown
+  double gap() const;             // the fastest's time / lower bound − 1; 0: unknown, or the fastest is beyond
 
   // Puts `best` in its order, keeps `top` of them. `stack`: what the stack whose costs were taken has code for.
   void settle_order(std::size_t top, Abilities stack);
@@ -73,6 +77,7 @@ Parallelism recomputing_nothing(Parallelism plan);
 // How much there is to say of a plan: degrees above one, sharding, recomputation and its modules, everything else that
 // is not the default; three for everything that the stack would have to be taught. A strategy tree has more than any
 // shorthand.
+int knobs_of(const Parallelism& plan, Abilities stack);
 int knobs_of(const Judged& judged, Abilities stack);
 
 }  // namespace weft

@@ -213,6 +213,12 @@ std::string beyond_stack_text(const PlanProblem& problem, const Judged& best) {
                      print(missing), stack.name);
 }
 
+std::string gap_text(const PlanOutcome& outcome) {
+  if (outcome.lower_bound_s <= 0) return "";
+  if (outcome.beyond_bound) return "  beyond the bound";
+  return fmt::format("  gap {} {}", outcome.bound_is_estimate ? "about" : "≤", percent(outcome.gap()));
+}
+
 }  // namespace
 
 std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
@@ -271,10 +277,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
   for (std::size_t i = 0; i < outcome.best.size(); ++i) {
     const Judged& judged = outcome.best[i];
     std::string last = loss_text(judged.forecast, best);
-    if (i == 0)
-      last = outcome.lower_bound_s > 0
-                 ? fmt::format("—  gap {} {}", outcome.bound_is_estimate ? "about" : "≤", percent(outcome.gap()))
-                 : "—";
+    if (i == 0) last = "—" + gap_text(outcome);
     table.add({fmt::format("{}", i + 1), spaced(judged.strategy), human(Seconds{judged.forecast.step_s}),
                percent(judged.forecast.mfu), memory_text(problem, judged.forecast), last});
   }
@@ -312,7 +315,10 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
   text += wrapped(counts_text(outcome, options.seconds), ", ", "  ");
   if (outcome.lower_bound_s > 0 && !outcome.dimensions.empty()) {
     std::vector<std::string> over = outcome.dimensions;
-    over.front() = "the gap is over " + over.front();
+    over.front() = outcome.beyond_bound
+                       ? fmt::format("the best is outside of these dimensions, in which {}no plan is as fast: {}",
+                                     outcome.bound_is_estimate ? "probably " : "", over.front())
+                       : "the gap is over " + over.front();
     text += wrapped(over, ", ", "  ");
   }
   return text;
@@ -443,7 +449,8 @@ Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanT
   for (const FrontPlan& plan : outcome.front)
     json["front"].push_back({{"strategy", plan.strategy}, {"step_time_s", plan.step_s}, {"device_bytes", plan.memory}});
   json["lower_bound_s"] = outcome.lower_bound_s > 0 ? Json(outcome.lower_bound_s) : Json();
-  json["gap"] = outcome.lower_bound_s > 0 && best ? Json(outcome.gap()) : Json();
+  json["gap"] = outcome.lower_bound_s > 0 && best && !outcome.beyond_bound ? Json(outcome.gap()) : Json();
+  json["beyond_bound"] = outcome.beyond_bound;
   json["bound_is_estimate"] = outcome.bound_is_estimate;
   json["dimensions"] = outcome.dimensions;
   json["kinds"] = kinds_json(outcome);

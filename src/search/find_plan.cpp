@@ -4,6 +4,7 @@
 
 #include "mixed/kind_use.h"
 #include "mixed/mixed.h"
+#include "search/uneven_replicas.h"
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"
 #include "soap/soap.h"
@@ -311,6 +312,8 @@ void join(PlanOutcome& outcome, PlanOutcome other) {
   if (other.lower_bound_s > 0)
     outcome.lower_bound_s =
         outcome.lower_bound_s > 0 ? std::min(outcome.lower_bound_s, other.lower_bound_s) : other.lower_bound_s;
+  outcome.beyond_bound =
+      outcome.beyond_bound && !outcome.best.empty() && outcome.fastest().forecast.step_s < outcome.lower_bound_s;
   for (std::string& dimension : other.dimensions) outcome.dimensions.push_back(std::move(dimension));
   for (Baseline& baseline : other.baselines)
     if (std::none_of(outcome.baselines.begin(), outcome.baselines.end(),
@@ -339,6 +342,7 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   const bool programs = trees && mixed && fits_everywhere(problem);
   const bool divides = !mixed && problem.global_batch % problem.devices == 0;
   const bool operators = trees && !alike && divides;
+  const bool uneven = trees && !mixed && !divides && problem.global_batch > problem.devices && fits_everywhere(problem);
   const bool tables =
       free && divides && options.search == Search::Auto && problem.model().kind == ModelKind::Recommender;
   // Of a budget, one part for even cuts, one for every kind alone and for what knows all kinds, one for trees.
@@ -374,6 +378,7 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
     rest.search = Search::Hap;
     add(search_programs(problem, cost, rest), "hap");
   }
+  if (uneven && !cancelled()) add(search_uneven_replicas(problem, cost, rest.enumerate), "uneven replicas");
   if (tables && !cancelled()) add(divided_tables(problem, cost), "divided tables");
   if (operators && !cancelled()) {
     if (rest.enumerate.budget.evaluations == 0 && rest.enumerate.budget.seconds <= 0)

@@ -34,6 +34,29 @@ TEST(FindPlan, DividesTheTablesOfRecommendersOnAnyNumberOfDevices) {
   EXPECT_LE(plan->outcome.lower_bound_s, best.forecast.step_s);
 }
 
+// 101 samples on 8 devices: replicas of 13 and of 12, and not seven or fewer devices.
+TEST(FindPlan, GivesReplicasNearlyTheSameSamplesWhereTheBatchDoesNotDivide) {
+  PlanRequest request = kSmallGpt;
+  request.global_batch = 101;
+  const Result<FoundPlan> plan = found(request, {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_THAT(plan->by, HasSubstr("uneven replicas"));
+  const Judged& best = plan->outcome.best.front();
+  ASSERT_TRUE(best.parallelism.has_value());
+  EXPECT_EQ(best.parallelism->shares, (std::vector<std::int64_t>{13, 13, 13, 13, 13, 12, 12, 12}));
+  EXPECT_TRUE(best.forecast.breakdown.has_value());
+  // What is printed can be given back.
+  request.strategy = best.strategy;
+  const Result<PlanProblem> problem = pose(request);
+  ASSERT_TRUE(problem.ok()) << problem.error().message;
+  const Result<StrategyChoice> choice = choose_strategy(*problem->job, request);
+  ASSERT_TRUE(choice.ok()) << choice.error().message;
+  const Judged again = judge_strategy(*problem, AnalyticCost(problem->stack()), *choice).value();
+  EXPECT_EQ(again.forecast.step, best.forecast.step);
+  request.global_batch = 96;
+  EXPECT_EQ(found(request, {})->by, "enumerate");
+}
+
 // Every search returns plans of one judge: simulated, fastest first, with data parallelism among the baselines.
 TEST(FindPlan, EverySearchIsComparedWithDataParallelism) {
   for (std::size_t s = 0; s < kSearchNames.size(); ++s) {

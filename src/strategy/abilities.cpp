@@ -34,6 +34,7 @@ constexpr std::array<std::string_view, kAbilities> kAbilityNames = {"tp",
                                                                     "modules",
                                                                     "recompute-layers",
                                                                     "offload",
+                                                                    "uneven-samples",
                                                                     "every-operator"};
 
 }  // namespace
@@ -94,7 +95,8 @@ Abilities needed_by(const Parallelism& plan) {
   need((!plan.recompute_layers.empty() && !whole) || std::any_of(plan.full.begin(), plan.full.end(), some),
        Ability::Layers);
   need(!plan.offload.empty(), Ability::Offload);
-  need(plan.h * plan.w > 1 || plan.tables || !plan.shares.empty(), Ability::EveryOperator);
+  need(!plan.shares.empty(), Ability::UnevenSamples);
+  need(plan.h * plan.w > 1 || plan.tables, Ability::EveryOperator);
   return needed;
 }
 

@@ -38,9 +38,10 @@ enum class Ability : std::uint8_t {
   Modules,        // full=: modules of a layer
   Layers,         // recompute= and full= in some layers only
   Offload,        // offload=
+  UnevenSamples,  // shares=
   EveryOperator   // a split of its own for every operator
 };
-inline constexpr int kAbilities = 25;
+inline constexpr int kAbilities = 26;
 // As in presets/stacks.yaml: "tp", "sp", "cp", "vpp", "zero3" …
 std::string_view name_of(Ability ability);
 std::optional<Ability> ability_named(std::string_view name);
