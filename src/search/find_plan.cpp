@@ -1,6 +1,7 @@
 #include "search/find_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "mixed/kind_use.h"
 #include "mixed/mixed.h"
@@ -13,10 +14,12 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // limits of MCMC in Search::Auto
-// Devices × operators up to which Auto walks over operators, which takes about a millisecond for each of them; beyond,
-// it takes the exact plan of one layout per operator.
-constexpr std::int64_t kAutoWork = 4096;
+// Devices up to which Auto looks for programs of unequal devices, and for a decision for every operator.
+constexpr std::int64_t kProgramDevices = 64, kOperatorDevices = 1024;
+// Devices × operators up to which Auto walks over operators, by so many proposals, which take about a millisecond for
+// each of them. Beyond, it takes the exact plan of one layout per operator, and walks from there in as much time where
+// that is better than what else is known; not by fewer than the least proposals.
+constexpr std::int64_t kAutoWork = 4096, kAutoProposals = 2000, kLeastProposals = 200;
 constexpr std::int64_t kAlike =
     4;  // a model has many equal layers if it has this many times as many as kinds of layers
 
@@ -337,9 +340,10 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   const std::size_t kinds = kinds_of(problem).size();
   // Trees have no degrees that could be demanded.
   const bool free = options.enumerate.space.constraints.empty() && !options.enumerate.space.allows;
-  const bool trees = free && options.search == Search::Auto && problem.devices > 1 && problem.devices <= kAutoDevices;
+  const bool trees =
+      free && options.search == Search::Auto && problem.devices > 1 && problem.devices <= kOperatorDevices;
   const bool mixed = free && kinds > 1;
-  const bool programs = trees && mixed && fits_everywhere(problem);
+  const bool programs = trees && mixed && problem.devices <= kProgramDevices && fits_everywhere(problem);
   const bool divides = !mixed && problem.global_batch % problem.devices == 0;
   const bool operators = trees && !alike && divides;
   const bool uneven = trees && !mixed && !divides && problem.global_batch > problem.devices && fits_everywhere(problem);
@@ -381,11 +385,24 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   if (uneven && !cancelled()) add(search_uneven_replicas(problem, cost, rest.enumerate), "uneven replicas");
   if (tables && !cancelled()) add(divided_tables(problem, cost), "divided tables");
   if (operators && !cancelled()) {
-    if (rest.enumerate.budget.evaluations == 0 && rest.enumerate.budget.seconds <= 0)
-      rest.enumerate.budget.evaluations = kAutoProposals;
-    const bool few = problem.devices * problem.operators <= kAutoWork;
-    add(search_operators(problem, cost, few ? SoapSearch::Mcmc : SoapSearch::Exact, rest, false),
-        few ? "mcmc" : "exact");
+    constexpr double kGain = 0.99;
+    const std::int64_t work = problem.devices * problem.operators;
+    const bool few = work <= kAutoWork;
+    const std::int64_t proposals = few ? kAutoProposals : kAutoProposals * kAutoWork / work;
+    const auto fastest = [&] {
+      return found.ok() && !found->best.empty() ? found->fastest().forecast.step_s
+                                                : std::numeric_limits<double>::infinity();
+    };
+    const double before = fastest();
+    if (!few) {
+      add(search_operators(problem, cost, SoapSearch::Exact, rest, false), "exact");
+      spend_rest();
+    }
+    if (few || (proposals >= kLeastProposals && fastest() < kGain * before && !cancelled())) {
+      const SearchBudget& budget = rest.enumerate.budget;
+      if (budget.evaluations == 0 && budget.seconds <= 0) rest.enumerate.budget.evaluations = proposals;
+      add(search_operators(problem, cost, SoapSearch::Mcmc, rest, false), "mcmc");
+    }
   }
   spend_rest();
   // Even cuts had one part of the time; with more than that left they are searched again.
