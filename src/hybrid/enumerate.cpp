@@ -20,7 +20,8 @@ namespace {
 constexpr std::int64_t kSimulations = 40;  // until it is given up that a plan fits; twice as many without composition
 constexpr double kClose = 1.03;            // plans within this factor of the fastest may lead to a faster one
 constexpr std::int64_t kNeighbours = 16;   // simulated because they cannot be composed
-constexpr std::size_t kMostStages = 4096;  // ways to cut stages that are tried besides those of the space
+constexpr std::int64_t kPricedSlowly = 8192;  // devices that take so long to price that recording costs little
+constexpr std::size_t kMostStages = 4096;     // ways to cut stages that are tried besides those of the space
 
 }  // namespace
 
@@ -132,12 +133,13 @@ void PlanEnumeration::simulate(const std::vector<Trial>& trials, bool surely) {
   std::vector<std::optional<Judged>> judged(trials.size());
   std::vector<std::string> problems(trials.size());
   std::vector<char> left_out(trials.size(), 0);
+  const Detail detail = problem_.devices > kPricedSlowly ? Detail::WhereTimeGoes : Detail::None;
   for_each_index(trials.size(), options_.threads, 1, [&](std::size_t i) {
     if (surely ? cancelled() : i > 0 && interrupted()) {
       left_out[i] = 1;
       return;
     }
-    Result<Judged> result = judge_strategy(problem_, cost_, choose_strategy(trials[i].parallelism), &graphs_);
+    Result<Judged> result = judge_strategy(problem_, cost_, choose_strategy(trials[i].parallelism), &graphs_, detail);
     if (result.ok())
       judged[i] = std::move(result).value();
     else

@@ -96,6 +96,7 @@ void PlanOutcome::settle_order(std::size_t top, Abilities stack) {
 Status add_details(const PlanProblem& problem, const CostModel& cost, PlanOutcome& outcome, int threads) {
   std::vector<std::vector<Judged*>> plans;  // the same ones together
   const auto add = [&](Judged& judged) {
+    if (judged.forecast.breakdown) return;
     const auto same = std::find_if(plans.begin(), plans.end(), [&](const std::vector<Judged*>& known) {
       return known.front()->strategy == judged.strategy && known.front()->tree == judged.tree;
     });
@@ -104,7 +105,8 @@ Status add_details(const PlanProblem& problem, const CostModel& cost, PlanOutcom
   for (Judged& each : outcome.best) add(each);
   for (Baseline& each : outcome.baselines)
     if (each.judged) add(*each.judged);
-  if (outcome.stopped_by == StoppedBy::Cancelled && !plans.empty()) plans.resize(1);
+  const bool hurried = outcome.stopped_by == StoppedBy::Cancelled || outcome.stopped_by == StoppedBy::Time;
+  if (hurried && !plans.empty()) plans.resize(1);
   std::vector<std::string> problems(plans.size());
   GraphCache graphs(4);
   for_each_index(plans.size(), threads, 1, [&](std::size_t i) {

@@ -67,8 +67,8 @@ struct PlanOutcome {
   void settle_order(std::size_t top, Abilities stack);
 };
 
-// Judges the plans that people look at again, with where their time goes: the best and the baselines; of a search that
-// was stopped, only the first.
+// Judges the plans that people look at again, with where their time goes, if they do not have it: the best and the
+// baselines; of a search that was stopped or whose time is up, only the first.
 Status add_details(const PlanProblem& problem, const CostModel& cost, PlanOutcome& outcome, int threads);
 
 // The plan without recomputation.
