@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -158,8 +159,9 @@ void expect_none_better(const Pair& pair, std::size_t nearest, std::size_t secon
   for (const auto& [name, time] : checked.known()) {
     fit += time < Checked::kNever;
     if (time < least) least = time, best = name;
-    if (!outcome->beyond_bound)
+    if (!outcome->beyond_bound) {
       EXPECT_GE(time, outcome->lower_bound_s) << pair.model << " " << name << ": below the bound";
+    }
   }
   fmt::print(
       "{} on {}, {} samples: {:.5g} s, gap {:.1f} %{}, {:.1f} s; {} others simulated ({} fit), {} climbs: {:+.2f} %, "
@@ -167,6 +169,7 @@ void expect_none_better(const Pair& pair, std::size_t nearest, std::size_t secon
       pair.model, pair.cluster, pair.batch, fastest.forecast.step_s, 100 * outcome->gap(),
       outcome->bound_is_estimate ? " (estimate)" : "", outcome->seconds, checked.known().size(), fit, climbed,
       100 * (least / fastest.forecast.step_s - 1), best);
+  std::fflush(stdout);
   EXPECT_GT(least, 0.995 * fastest.forecast.step_s) << pair.model << ": " << fastest.strategy << "\n" << best;
 }
 
