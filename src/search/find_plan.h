@@ -4,9 +4,10 @@
 //
 // Auto enumerates the hybrid space (src/hybrid). On devices of several kinds it also seeks unequal pipelines (src/mixed)
 // and, for models that need no pipeline, programs (src/synthesis); for models most of whose layers differ a decision for
-// every operator (src/soap: MCMC, or the exact plan where there are many). Results are merged. Whatever the search, plans
-// are compared by one judge (problem/judge.h), data
-// parallelism is a candidate, and the same request gives the same plan unless time or a user stopped it.
+// every operator (src/soap: MCMC, or the exact plan where there are many); for batches that do not divide over the
+// devices replicas of nearly the same size. Results are merged. Whatever the search, plans are compared by one judge
+// (problem/judge.h), data parallelism is a candidate, the best plans and the baselines have where their time goes, and
+// the same request gives the same plan unless time or a user stopped it.
 #pragma once
 
 #include <array>
