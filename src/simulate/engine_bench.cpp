@@ -72,14 +72,7 @@ Workload pipeline(int stages, int micro_batches) {
     const auto s = static_cast<std::size_t>(stage);
     body(BodyId(0), stage > 0 ? &down[s - 1] : nullptr, stage + 1 < stages ? &down[s] : nullptr, 2);
     body(BodyId(1), stage + 1 < stages ? &up[s] : nullptr, stage > 0 ? &up[s - 1] : nullptr, 4);
-    std::vector<Play>& plays = maker.workload.agents[a].plays;
-    plays.clear();
-    const int warm_up = std::min(micro_batches, stages - 1 - stage);
-    for (int i = 0; i < warm_up; ++i) plays.push_back({BodyId(0), i});
-    for (int i = 0; i < micro_batches; ++i) {
-      if (i + warm_up < micro_batches) plays.push_back({BodyId(0), i + warm_up});
-      plays.push_back({BodyId(1), i});
-    }
+    maker.workload.agents[a].plays = testing::one_forward_one_backward(stages, stage, micro_batches);
   }
   return std::move(maker.workload);
 }

@@ -399,14 +399,7 @@ TEST(Pipeline, OneForwardOneBackwardHasItsBubble) {
     const auto s = static_cast<std::size_t>(stage);
     body(BodyId(0), forward, stage > 0 ? &down[s - 1] : nullptr, stage + 1 < kStages ? &down[s] : nullptr, 1);
     body(BodyId(1), backward, stage + 1 < kStages ? &up[s] : nullptr, stage > 0 ? &up[s - 1] : nullptr, 3);
-    std::vector<Play>& plays = maker.workload.agents[a].plays;
-    plays.clear();
-    const int warm_up = std::min(kMicroBatches, kStages - 1 - stage);
-    for (int i = 0; i < warm_up; ++i) plays.push_back({BodyId(0), i});
-    for (int i = 0; i < kMicroBatches; ++i) {
-      if (i + warm_up < kMicroBatches) plays.push_back({BodyId(0), i + warm_up});
-      plays.push_back({BodyId(1), i});
-    }
+    maker.workload.agents[a].plays = testing::one_forward_one_backward(kStages, stage, kMicroBatches);
   }
   for (const Network network : {Network::Fair, Network::Fifo}) {
     const auto run = play(maker, network);

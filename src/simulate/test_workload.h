@@ -1,6 +1,7 @@
 // Small workloads for tests and benchmarks, made by hand or at random.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -46,5 +47,17 @@ struct Maker {
     return task(agent, Task{.meeting = meeting, .stream = stream, .after = std::move(after)}, body);
   }
 };
+
+// 1F1B: body 0 is a stage's forward pass of a micro-batch, body 1 its backward pass.
+inline std::vector<Play> one_forward_one_backward(int stages, int stage, int micro_batches) {
+  std::vector<Play> plays;
+  const int warm_up = std::min(micro_batches, stages - 1 - stage);
+  for (int i = 0; i < warm_up; ++i) plays.push_back({BodyId(0), i});
+  for (int i = 0; i < micro_batches; ++i) {
+    if (i + warm_up < micro_batches) plays.push_back({BodyId(0), i + warm_up});
+    plays.push_back({BodyId(1), i});
+  }
+  return plays;
+}
 
 }  // namespace weft::testing
