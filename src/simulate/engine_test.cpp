@@ -450,5 +450,20 @@ TEST(Time, ThatRunsOutIsAnError) {
             "time runs past 2305843009213693952 ps (26 days): scale the workload down");
 }
 
+// The last micro-batch of one body is the only one, and so the first, of another that waits for a task of it.
+TEST(Engine, ATaskIsAwaitedWhereItIsThoughItsBodyIsOfAnotherKindOfMicroBatch) {
+  Maker maker;
+  maker.workload.micro_batches = 2;
+  const AgentId a = maker.agent();
+  maker.task(a, Task{.work = maker.compute(5), .when = PlayedFor::FirstMicroBatch});
+  const TaskId awaited = maker.task(a, Task{.work = maker.compute(10)});
+  maker.task(a, Task{.work = maker.compute(100)});
+  maker.task(a, Task{.work = maker.compute(1), .stream = 1, .after = {awaited}}, BodyId(1));
+  maker.workload.agents[a].plays = {{BodyId(0), 0}, {BodyId(0), 1}, {BodyId(1), 1}};
+  const Run run = simulate(maker.workload, {.record = true}).value();
+  EXPECT_EQ(run.agents[a].tasks.back().start, 125);  // not 225, when the task after it has ended
+  EXPECT_EQ(run.makespan, 225);
+}
+
 }  // namespace
 }  // namespace weft

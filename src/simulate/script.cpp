@@ -29,13 +29,15 @@ Step make_step(const Workload& workload, const Task& task, std::size_t kind) {
 
 namespace {
 
-constexpr std::size_t kKinds = 4;  // kinds of micro-batches: bit 0: it is the first, bit 1: it is the last
-
+// bit 0: it is the first, bit 1: it is the last
 std::size_t kind_of(std::int32_t micro_batch, const PlayedRange& range) {
   return (micro_batch == range.first ? 1u : 0u) + (micro_batch == range.last ? 2u : 0u);
 }
 
-// The places of a task in the bodies of its agent, for one kind of micro-batch.
+// The kind that a micro-batch is of for every body: what is the first one of one body need not be that of another.
+using Kinds = IdVec<BodyId, std::uint8_t>;
+
+// The places of a task in the bodies of its agent, at one moment.
 struct Occurrence {
   BodyId body;
   std::uint32_t first = 0, last = 0;
@@ -44,13 +46,13 @@ struct Occurrence {
 // The places of every task that another task of the agent waits for. Most tasks are in one body, once.
 class Occurrences {
  public:
-  Occurrences(const Agent& agent, std::size_t kind) : first_(agent.tasks.size(), kNoStep) {
+  Occurrences(const Agent& agent, const Kinds& kinds) : first_(agent.tasks.size(), kNoStep) {
     for (const Task& task : agent.tasks)
       for (const TaskId after : task.after) first_[after.index()] = kAwaited;
     for (const BodyId body : agent.bodies.ids()) {
       std::uint32_t position = 0;
       for (const TaskId id : agent.bodies[body]) {
-        if (!is_played(agent.tasks[id].when, kind)) continue;
+        if (!is_played(agent.tasks[id].when, kinds[body])) continue;
         if (first_[id.index()] != kNoStep) add(id, body, position);
         ++position;
       }
@@ -151,27 +153,40 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, BlockPool
                          [](const Task& t) { return t.when != PlayedFor::EveryMicroBatch; });
   for (const Task& task : agent.tasks) streams_ = std::max(streams_, task.stream + 1);
 
+  // Moments: micro-batches that are of the same kind for every body.
   const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
-  std::vector<std::uint32_t> script_of(agent.bodies.size() * kKinds, kNoStep);
+  std::vector<Kinds> moments;
+  const auto moment_of = [&](std::int32_t micro_batch) {
+    Kinds kinds(agent.bodies.size());
+    for (const BodyId body : agent.bodies.ids())
+      kinds[body] = static_cast<std::uint8_t>(guarded_ ? kind_of(micro_batch, ranges[body]) : 0);
+    const auto known = std::find(moments.begin(), moments.end(), kinds);
+    const auto moment = static_cast<std::uint32_t>(known - moments.begin());
+    if (known == moments.end()) moments.push_back(std::move(kinds));
+    return moment;
+  };
+  std::vector<std::uint32_t> moment(micro_batches_);
+  for (std::size_t i = 0; i < micro_batches_; ++i) moment[i] = moment_of(static_cast<std::int32_t>(i));
+  std::vector<std::uint32_t> script_of(agent.bodies.size() * moments.size(), kNoStep);
   last_play_.assign(agent.bodies.size() * micro_batches_, kNoStep);
   played_.reserve(agent.plays.size());
   for (const Play& play : agent.plays) {
-    const std::size_t kind = guarded_ ? kind_of(play.micro_batch, ranges[play.body]) : 0;
-    std::uint32_t& script = script_of[play.body.index() * kKinds + kind];
+    const auto micro_batch = static_cast<std::size_t>(play.micro_batch);
+    std::uint32_t& script = script_of[play.body.index() * moments.size() + moment[micro_batch]];
     if (script == kNoStep) {
       script = static_cast<std::uint32_t>(made_of_.size());
-      made_of_.emplace_back(play.body, kind);
+      made_of_.push_back({play.body, moments[moment[micro_batch]][play.body], moment[micro_batch]});
     }
-    std::uint32_t& last = last_play_[play.body.index() * micro_batches_ + static_cast<std::size_t>(play.micro_batch)];
+    std::uint32_t& last = last_play_[play.body.index() * micro_batches_ + micro_batch];
     played_.push_back({.script = script, .previous = last, .body = play.body, .micro_batch = play.micro_batch});
     last = static_cast<std::uint32_t>(played_.size() - 1);
   }
   scripts_.resize(made_of_.size());
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
-    if (std::none_of(made_of_.begin(), made_of_.end(), [&](const auto& made) { return made.second == kind; })) continue;
-    const Occurrences occurrences(agent, kind);
+  for (std::uint32_t at = 0; at < moments.size(); ++at) {
+    const Occurrences occurrences(agent, moments[at]);
     for (std::size_t i = 0; i < made_of_.size(); ++i)
-      if (made_of_[i].second == kind) scripts_[i] = make_script(workload, agent, made_of_[i].first, kind, occurrences);
+      if (made_of_[i].moment == at)
+        scripts_[i] = make_script(workload, agent, made_of_[i].body, made_of_[i].kind, occurrences);
   }
   number();
   if (host_is_free_ && agent.run_ahead == 0) pool_ = pool;

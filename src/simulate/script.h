@@ -179,7 +179,13 @@ class AgentScript {
   };
 
   std::vector<Script> scripts_;
-  std::vector<std::pair<BodyId, std::size_t>> made_of_;  // body and kind of micro-batch of each script
+  // What each script is of: waits lead to scripts of the same moment.
+  struct MadeOf {
+    BodyId body;
+    std::size_t kind = 0;      // of the micro-batch, for this body
+    std::uint32_t moment = 0;  // micro-batches that are of the same kind for every body
+  };
+  std::vector<MadeOf> made_of_;
   std::vector<Played> played_;
   std::vector<std::uint32_t> last_play_;  // [body][micro-batch]
   std::size_t micro_batches_ = 0;

@@ -139,7 +139,7 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
     Block& block = touch(script, {i, position});
     Step& step = block.steps[block.at(position)];
     const std::uint32_t next = step.next;
-    step = make_step(workload, now, script.made_of_[i].second);
+    step = make_step(workload, now, script.made_of_[i].kind);
     step.next = next;
     changed_.push_back({i, position});
   }
@@ -206,8 +206,8 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
 
   bool done = true;
   for (std::uint32_t i = 0; i < script.scripts_.size() && done; ++i) {
-    if (script.made_of_[i].first != body) continue;
-    const std::size_t kind = script.made_of_[i].second;
+    if (script.made_of_[i].body != body) continue;
+    const std::size_t kind = script.made_of_[i].kind;
     std::uint32_t low = kNoStep;
     for (std::size_t b = position; b-- > 0 && low == kNoStep;) low = index.positions(i, list[b]);
     std::uint32_t high = kNoStep;  // position of the first step after the inserted ones
@@ -253,7 +253,7 @@ bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& w
     if (in.blocks[position / Block::kPlaces]->count == Block::kCapacity) return false;
     const int stream = agent.tasks[tasks[k]].stream;
     const std::uint32_t before = before_in_stream(in, position, stream);
-    Step step = make_step(workload, agent.tasks[tasks[k]], script.made_of_[which].second);
+    Step step = make_step(workload, agent.tasks[tasks[k]], script.made_of_[which].kind);
     step.next = before == kNoStep ? in.first[static_cast<std::size_t>(stream)] : in.step(before).next;
     link(script, which, before, stream, position);
     Block& block = touch(script, {which, position});
@@ -282,8 +282,8 @@ void ScriptPatch::find_waits(const AgentScript& script, ScriptIndex& index, cons
     }
     for (std::size_t k = 0; k < script.scripts_.size(); ++k)
       if (const std::uint32_t there = index.positions(k, awaited);
-          there != kNoStep && script.made_of_[k].second == script.made_of_[at.script].second)
-        add_wait(index.waits, 0, {script.made_of_[k].first, there, awaited, stream});
+          there != kNoStep && script.made_of_[k].moment == script.made_of_[at.script].moment)
+        add_wait(index.waits, 0, {script.made_of_[k].body, there, awaited, stream});
   }
 }
 
