@@ -460,7 +460,7 @@ TEST(Engine, ATaskIsAwaitedWhereItIsThoughItsBodyIsOfAnotherKindOfMicroBatch) {
   maker.task(a, Task{.work = maker.compute(100)});
   maker.task(a, Task{.work = maker.compute(1), .stream = 1, .after = {awaited}}, BodyId(1));
   maker.workload.agents[a].plays = {{BodyId(0), 0}, {BodyId(0), 1}, {BodyId(1), 1}};
-  const Run run = simulate(maker.workload, {.record = true}).value();
+  const auto run = simulate(maker.workload, {.record = true}).value();
   EXPECT_EQ(run.agents[a].tasks.back().start, 125);  // not 225, when the task after it has ended
   EXPECT_EQ(run.makespan, 225);
 }
