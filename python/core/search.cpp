@@ -220,7 +220,7 @@ void bind_search(py::module_& module) {
           "On every plan of the space; 0: unknown.")
       .def_property_readonly(
           "gap", [](const SearchObject& self) { return self->found.outcome.gap(); },
-          "The best time over the lower bound, less 1.")
+          "The best time over the lower bound, less 1; None where no bound is known, or the best is beyond it.")
       .def_property_readonly("considered",
                              [](const SearchObject& self) { return self->found.outcome.counts.considered; })
       .def_property_readonly("simulated", [](const SearchObject& self) { return self->found.outcome.counts.simulated; })

@@ -44,7 +44,8 @@ def of_search(search):
         return of_text(str(search))
     rows = [(plan.strategy.text, seconds(plan.step_time_s), f"{100 * plan.mfu:.1f} %", gibibytes(plan.device_bytes),
              plan.memory_verdict) for plan in search.best]
-    return (f"<p>{search.considered:,} plans considered, {search.simulated} simulated, gap ≤ {100 * search.gap:.1f} %</p>"
+    gap = "" if search.gap is None else f", gap ≤ {100 * search.gap:.1f} %"
+    return (f"<p>{search.considered:,} plans considered, {search.simulated} simulated{gap}</p>"
             + table(("plan", "step", "MFU", "fullest device", ""), rows))
 
 

@@ -23,6 +23,17 @@ constexpr std::int64_t kNeighbours = 16;   // simulated because they cannot be c
 constexpr std::int64_t kPricedSlowly = 8192;  // devices that take so long to price that recording costs little
 constexpr std::size_t kMostStages = 4096;     // ways to cut stages that are tried besides those of the space
 
+// What a plan recomputes, in however many layers.
+RecomputeSet modules_of(const Parallelism& plan) {
+  RecomputeSet set{plan.recompute};
+  for (const Recomputed& each : plan.full) set.full.push_back(each.modules);
+  return set;
+}
+
+bool contains(const std::vector<RecomputeSet>& sets, const RecomputeSet& wanted) {
+  return std::any_of(sets.begin(), sets.end(), [&](const RecomputeSet& each) { return each.same_modules(wanted); });
+}
+
 }  // namespace
 
 PlanEnumeration::PlanEnumeration(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options)
@@ -368,11 +379,8 @@ std::vector<PlanEnumeration::Trial> PlanEnumeration::closest_of(const std::vecto
 
 void PlanEnumeration::make_known(const Parallelism& parallelism) {
   std::vector<RecomputeSet>& sets = problem_.layers.recompute.sets;
-  RecomputeSet wanted{parallelism.recompute};
-  for (const Recomputed& each : parallelism.full) wanted.full.push_back(each.modules);
-  const bool known =
-      std::any_of(sets.begin(), sets.end(), [&](const RecomputeSet& each) { return each.same_modules(wanted); });
-  if (!known && sets.size() < std::numeric_limits<std::uint8_t>::max()) sets.push_back(wanted);
+  const RecomputeSet wanted = modules_of(parallelism);
+  if (!contains(sets, wanted) && sets.size() < std::numeric_limits<std::uint8_t>::max()) sets.push_back(wanted);
   auto& stages = problem_.layers.other_stages;
   if (!parallelism.stages.empty() && !hybrid_plan_of(parallelism, problem_.layers) && stages.size() < kMostStages &&
       std::find(stages.begin(), stages.end(), parallelism.stages) == stages.end())
@@ -446,13 +454,10 @@ void PlanEnumeration::finish() {
 
 bool PlanEnumeration::beyond_dimensions(const Parallelism& plan) const {
   const std::optional<HybridPlan> bare = hybrid_plan_of(recomputing_nothing(plan), posed_.layers);
-  RecomputeSet again{plan.recompute};
-  for (const Recomputed& each : plan.full) again.full.push_back(each.modules);
-  const std::vector<RecomputeSet>& sets = posed_.layers.recompute.sets;
   const auto& schedules = space_.schedules;
   return !bare || (bare->offload && !space_.offload) ||
          std::find(schedules.begin(), schedules.end(), bare->schedule) == schedules.end() ||
-         std::none_of(sets.begin(), sets.end(), [&](const RecomputeSet& set) { return set.same_modules(again); });
+         !contains(posed_.layers.recompute.sets, modules_of(plan));
 }
 
 void PlanEnumeration::leave_out_other_orders() {

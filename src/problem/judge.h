@@ -35,8 +35,8 @@ struct Judged {
 // The strategy of a judged plan, to make the plan again.
 Result<StrategyChoice> choice_of(const TrainingJob& job, const Judged& judged);
 
-// Whether a judged plan has where its time goes (Forecast::breakdown), for which every task is recorded: several times
-// the work.
+// Whether a judged plan has where its time goes (Forecast::breakdown), for which every task is recorded and none is
+// only counted.
 enum class Detail : bool { None, WhereTimeGoes };
 
 // An error: the strategy does not apply to the model or the cluster, or does not compile. `graphs`: a cache of training

@@ -56,9 +56,9 @@ const Judged& PlanOutcome::fastest() const {
                            [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
 }
 
-double PlanOutcome::gap() const {
-  if (best.empty() || lower_bound_s <= 0) return 0;
-  return beyond_bound ? 0 : std::max(0.0, fastest().forecast.step_s / lower_bound_s - 1);
+std::optional<double> PlanOutcome::gap() const {
+  if (best.empty() || lower_bound_s <= 0 || beyond_bound) return std::nullopt;
+  return std::max(0.0, fastest().forecast.step_s / lower_bound_s - 1);
 }
 
 void PlanOutcome::settle_order(std::size_t top, Abilities stack) {

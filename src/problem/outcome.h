@@ -61,7 +61,8 @@ struct PlanOutcome {
   double composition_error = 0;  // of the winner: composed time / simulated time − 1
 
   const Judged& fastest() const;  // of `best`, which has one
-  double gap() const;             // the fastest's time / lower bound − 1; 0: unknown, or the fastest is beyond
+  // The fastest's time / lower bound − 1; nothing where no bound is known, or the fastest is beyond it.
+  std::optional<double> gap() const;
 
   // Puts `best` in its order, keeps `top` of them. `stack`: what the stack whose costs were taken has code for.
   void settle_order(std::size_t top, Abilities stack);

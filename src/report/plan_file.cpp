@@ -117,7 +117,7 @@ PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& f
                      {"simulated", outcome.counts.simulated},
                      {"stopped_by", name_of(outcome.stopped_by)},
                      {"lower_bound_s", outcome.lower_bound_s},
-                     {"gap", outcome.gap()}};
+                     {"gap", outcome.gap() ? Json(*outcome.gap()) : Json()}};
   return file;
 }
 

@@ -214,9 +214,9 @@ std::string beyond_stack_text(const PlanProblem& problem, const Judged& best) {
 }
 
 std::string gap_text(const PlanOutcome& outcome) {
-  if (outcome.lower_bound_s <= 0) return "";
   if (outcome.beyond_bound) return "  beyond the bound";
-  return fmt::format("  gap {} {}", outcome.bound_is_estimate ? "about" : "≤", percent(outcome.gap()));
+  const std::optional<double> gap = outcome.gap();
+  return gap ? fmt::format("  gap {} {}", outcome.bound_is_estimate ? "about" : "≤", percent(*gap)) : "";
 }
 
 }  // namespace
@@ -449,7 +449,7 @@ Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanT
   for (const FrontPlan& plan : outcome.front)
     json["front"].push_back({{"strategy", plan.strategy}, {"step_time_s", plan.step_s}, {"device_bytes", plan.memory}});
   json["lower_bound_s"] = outcome.lower_bound_s > 0 ? Json(outcome.lower_bound_s) : Json();
-  json["gap"] = outcome.lower_bound_s > 0 && best && !outcome.beyond_bound ? Json(outcome.gap()) : Json();
+  json["gap"] = outcome.gap() ? Json(*outcome.gap()) : Json();
   json["beyond_bound"] = outcome.beyond_bound;
   json["bound_is_estimate"] = outcome.bound_is_estimate;
   json["dimensions"] = outcome.dimensions;

@@ -25,6 +25,7 @@ Result<PlanOutcome> search_uneven_replicas(const PlanProblem& problem, const Cos
   some.baselines = false;
   WEFT_TRY(const PlanOutcome found, enumerate(divided, cost, some));
   PlanOutcome outcome;
+  outcome.counts = found.counts;
   outcome.dimensions = {"replicas of nearly the same number of samples (shares=)"};
   outcome.stopped_by = found.stopped_by;
   for (const Judged& each : found.best) {
